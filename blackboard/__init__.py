@@ -1,0 +1,90 @@
+"""One durable keyspace for long-running agents: checkpoints, leases with fencing, effects, memory, coordination.
+
+The public names are resolved on first use, so that importing the package loads nothing but the standard library.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from blackboard.board import Blackboard as Blackboard
+    from blackboard.checkpoints.state import Log as Log
+    from blackboard.errors import BlackboardError as BlackboardError
+    from blackboard.errors import ConfigError as ConfigError
+    from blackboard.errors import EffectBusy as EffectBusy
+    from blackboard.errors import EffectUnknown as EffectUnknown
+    from blackboard.errors import LeaseHeld as LeaseHeld
+    from blackboard.errors import LeaseLost as LeaseLost
+    from blackboard.errors import NotDurable as NotDurable
+    from blackboard.errors import OutcomeUnknown as OutcomeUnknown
+    from blackboard.errors import ServerUnavailable as ServerUnavailable
+    from blackboard.errors import StoreRegressed as StoreRegressed
+    from blackboard.errors import ThreadGone as ThreadGone
+    from blackboard.runs.run import Call as Call
+    from blackboard.runs.run import Run as Run
+    from blackboard.settings import CheckpointNamespace as CheckpointNamespace
+    from blackboard.settings import MemoryNamespace as MemoryNamespace
+    from blackboard.settings import Settings as Settings
+
+    __version__: str
+
+_HOMES = {
+    "Blackboard": "blackboard.board",
+    "BlackboardError": "blackboard.errors",
+    "Call": "blackboard.runs.run",
+    "CheckpointNamespace": "blackboard.settings",
+    "ConfigError": "blackboard.errors",
+    "EffectBusy": "blackboard.errors",
+    "EffectUnknown": "blackboard.errors",
+    "LeaseHeld": "blackboard.errors",
+    "LeaseLost": "blackboard.errors",
+    "Log": "blackboard.checkpoints.state",
+    "MemoryNamespace": "blackboard.settings",
+    "NotDurable": "blackboard.errors",
+    "OutcomeUnknown": "blackboard.errors",
+    "Run": "blackboard.runs.run",
+    "ServerUnavailable": "blackboard.errors",
+    "Settings": "blackboard.settings",
+    "StoreRegressed": "blackboard.errors",
+    "ThreadGone": "blackboard.errors",
+}
+
+__all__ = [
+    "Blackboard",
+    "BlackboardError",
+    "Call",
+    "CheckpointNamespace",
+    "ConfigError",
+    "EffectBusy",
+    "EffectUnknown",
+    "LeaseHeld",
+    "LeaseLost",
+    "Log",
+    "MemoryNamespace",
+    "NotDurable",
+    "OutcomeUnknown",
+    "Run",
+    "ServerUnavailable",
+    "Settings",
+    "StoreRegressed",
+    "ThreadGone",
+    "__version__",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("agent-blackboard")
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
