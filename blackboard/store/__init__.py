@@ -1,0 +1,1 @@
+"""What knows the Redis protocol: client, scripts, the embedded server, the proof of durability."""
