@@ -1,0 +1,1 @@
+"""Who works, and what has happened already: leases with fencing, and effects."""
