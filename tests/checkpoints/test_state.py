@@ -1,0 +1,626 @@
+"""State to channels and back: exact, in bytes of what is new, whatever is done to the state."""
+
+from __future__ import annotations
+
+import copy
+import enum
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any, Literal
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import BaseModel, Field, PrivateAttr, RootModel, computed_field, field_validator
+
+from blackboard.checkpoints import log as log_module
+from blackboard.checkpoints.channels import Channel, Items, Keep, Ref, Value, digest
+from blackboard.checkpoints.log import Log
+from blackboard.checkpoints.state import StateChannels
+from blackboard.errors import ConfigError, CorruptValue, EncodeError
+
+
+@dataclass
+class Shelf:
+    """A small store of segments that keeps the engine's rules: push behind an exact length, else a new segment."""
+
+    segments: dict[str, list[bytes]] = field(default_factory=dict)
+    written: int = 0
+
+    def put(self, channel: Channel) -> Ref:
+        match channel:
+            case Keep(ref):
+                return ref
+            case Value(data):
+                return Ref("value", inline=data, digest=digest(data))
+            case Items(kind, base, new, whole):
+                assert self.read(base) + list(new) == list(whole()) or kind == "map"
+                return Ref(kind, segments=self._push(base, new))
+
+    def _push(self, base: tuple[tuple[str, int], ...], new: Sequence[bytes]) -> tuple[tuple[str, int], ...]:
+        self.written += sum(map(len, new))
+        if not new:
+            return base
+        if base and len(self.segments[base[-1][0]]) == base[-1][1]:
+            name, count = base[-1]
+            self.segments[name] += new
+            return (*base[:-1], (name, count + len(new)))
+        name = f"s{len(self.segments)}"
+        self.segments[name] = list(new)
+        return (*base, (name, len(new)))
+
+    def read(self, segments: tuple[tuple[str, int], ...]) -> list[bytes]:
+        assert all(0 < count <= len(self.segments[name]) for name, count in segments)
+        return [item for name, count in segments for item in self.segments[name][:count]]
+
+    def contents(self, refs: Mapping[str, Ref]) -> dict[str, bytes | Sequence[bytes]]:
+        return {name: ref.inline if ref.inline is not None else self.read(ref.segments) for name, ref in refs.items()}
+
+
+class Driver:
+    """One run of one state: commits to the shelf, and loads as another process would."""
+
+    def __init__(self, model: type[Any], shelf: Shelf | None = None, refs: Mapping[str, Ref] | None = None) -> None:
+        self.model = model
+        self.shelf = shelf or Shelf()
+        self.refs: Mapping[str, Ref] = refs or {}
+        self.channels: StateChannels[Any] = StateChannels(model)
+
+    def commit(self, state: Any) -> Mapping[str, Channel]:
+        draft = self.channels.draft(state)
+        self.refs = {name: self.shelf.put(channel) for name, channel in draft.channels.items()}
+        self.channels.acknowledge(draft, self.refs)
+        assert not self.channels.changed(state)
+        return draft.channels
+
+    def load(self, model: type[Any] | None = None) -> tuple[Driver, Any]:
+        other = Driver(model or self.model, self.shelf, self.refs)
+        state = other.channels.load(self.refs, self.shelf.contents(self.refs))
+        assert not other.channels.changed(state)
+        return other, state
+
+
+def items(channel: Channel) -> Items:
+    assert isinstance(channel, Items)
+    return channel
+
+
+def same(left: Any, right: Any) -> bool:
+    """Equal in values, types and order."""
+    return repr(left) == repr(right) and left == right
+
+
+class Message(BaseModel, frozen=True):
+    text: str
+
+
+class Note(BaseModel):
+    text: str = ""
+    marks: list[int] = []
+
+
+class State(BaseModel):
+    messages: Log[Message] = Log()
+    notes: list[Note] = []
+    words: list[str] = []
+    scores: dict[str, Any] = {}
+    title: str = ""
+
+
+def long(number: int) -> str:
+    return f"word {number} " * 8
+
+
+# --- lists ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_list_costs_what_is_new() -> None:
+    driver, state = Driver(State), State()
+    for number in range(1000):
+        state.words.append(long(number))
+        driver.commit(state)
+    content = sum(len(word) for word in state.words)
+    assert content < driver.shelf.written <= 1.05 * content
+    assert driver.load()[1].words == state.words
+
+
+def test_a_loaded_list_costs_what_is_new() -> None:
+    driver, state = Driver(State), State(words=[long(number) for number in range(20)])
+    driver.commit(state)
+    driver, state = driver.load()
+    assert items(driver.commit(state)["words"]).new == []
+    state.words.append("more")
+    assert items(driver.commit(state)["words"]).new == [b'"more"']
+
+
+def test_a_change_inside_a_list_keeps_the_items_before_it() -> None:
+    driver, state = Driver(State), State(notes=[Note(text=long(number)) for number in range(10)])
+    driver.commit(state)
+    state.notes.append(Note(text=long(10)))
+    driver.commit(state)
+    state.notes[7].marks.append(1)
+    channel = items(driver.commit(state)["notes"])
+    assert (channel.base, len(channel.new)) == ((("s0", 7),), 4)
+    assert same(driver.load()[1], state)
+
+
+def test_a_cut_keeps_exact_prefixes_of_segments() -> None:
+    driver, state = Driver(State), State(words=[long(number) for number in range(6)])
+    driver.commit(state)
+    state.words[4:] = [long(44), long(55)]
+    driver.commit(state)
+    assert driver.refs["words"].segments == (("s0", 4), ("s1", 2))
+    del state.words[5:]
+    assert items(driver.commit(state)["words"]).base == (("s0", 4), ("s1", 1))
+    del state.words[3:]
+    assert items(driver.commit(state)["words"]).base == (("s0", 3),)
+    assert driver.load()[1].words == state.words
+
+
+def test_a_small_list_or_dict_is_a_value_and_changes_its_kind_as_it_grows() -> None:
+    driver, state = Driver(State), State(words=["a"], scores={"a": 1})
+    channels = driver.commit(state)
+    assert (channels["words"], channels["scores"]) == (Value(b'["a"]'), Value(b'{"a":1}'))
+    state.words += map(long, range(9))
+    state.scores |= {long(number): number for number in range(9)}
+    channels = driver.commit(state)
+    assert [items(channels[name]).kind for name in ("words", "scores")] == ["log", "map"]
+    assert same(driver.load()[1], state)
+    del state.words[1:]
+    state.scores = {"b": 2}
+    channels = driver.commit(state)
+    assert (channels["words"], channels["scores"]) == (Value(b'["a"]'), Value(b'{"b":2}'))
+    assert same(driver.load()[1], state)
+
+
+# --- dicts ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_dict_costs_what_changed() -> None:
+    driver, state = Driver(State), State(scores={f"key {number}": [long(number)] for number in range(50)})
+    driver.commit(state)
+    state.scores["key 7"].append("in place")
+    del state.scores["key 8"]
+    state.scores["new"] = 1
+    new = items(driver.commit(state)["scores"]).new
+    assert new[0] == b'["key 8"]' and new[2] == b'["new",1]' and b"in place" in new[1] and len(new) == 3
+    driver, loaded = driver.load()
+    assert same(loaded, state)
+    assert items(driver.commit(loaded)["scores"]).new == []
+
+
+def test_a_key_that_was_deleted_and_set_again_comes_last() -> None:
+    driver, state = Driver(State), State(scores={f"key {number}": long(number) for number in range(20)})
+    driver.commit(state)
+    state.scores["key 3"] = state.scores.pop("key 3")
+    assert len(items(driver.commit(state)["scores"]).new) == 2
+    assert list(driver.load()[1].scores)[-1] == "key 3"
+    assert same(driver.load()[1], state)
+
+
+def test_a_map_is_compacted_when_it_has_doubled() -> None:
+    driver, state = Driver(State), State(scores={f"key {number}": long(number) for number in range(10)})
+    driver.commit(state)
+    counts = []
+    for step in range(60):
+        state.scores["key 5"] = f"step {step}"
+        driver.commit(state)
+        counts.append(driver.refs["scores"].count)
+        assert same(driver.load()[1], state)
+    assert counts[:18] == list(range(11, 29)) and counts[18] == 10 and max(counts) == 28
+
+
+class Level(enum.Enum):
+    LOW = 1
+
+
+class Keyed(BaseModel):
+    table: dict[Any, Any] = {}
+    level: Level | None = None
+
+
+def test_keys_that_are_no_str_keep_their_types() -> None:
+    keys = [1, "1", 2.5, None, b"1", uuid.UUID(int=1), date(2026, 1, 2), Decimal("1.50"), Level.LOW]
+    driver, state = Driver(Keyed), Keyed(table={key: long(place) for place, key in enumerate(keys)})
+    assert isinstance(driver.commit(state)["table"], Items)
+    state.table.pop(1)
+    state.table[True] = "another type, equal to the key before"
+    driver.commit(state)
+    assert same(driver.load()[1], state)
+
+
+def test_a_dict_with_keys_that_are_no_scalars_is_a_value() -> None:
+    nan = float("nan")
+    driver, state = Driver(Keyed), Keyed(table={(1, "a"): long(1), nan: long(2), float("nan"): long(3)})
+    assert isinstance(driver.commit(state)["table"], Value)
+    assert repr(driver.load()[1]) == repr(state)
+
+
+# --- logs ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_commit_of_k_new_items_encodes_k_items(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    encode = log_module.encode
+    monkeypatch.setattr(log_module, "encode", lambda value, *, path: (calls.append(path), encode(value, path=path))[1])
+    driver, state = Driver(State), State()
+    state.messages.extend(Message(text=long(number)) for number in range(100))
+    assert len(calls) == 100
+    driver.commit(state)
+    driver, state = driver.load()
+    calls.clear()
+    state.messages.extend([Message(text="a"), Message(text="b")])
+    draft = driver.channels.draft(state)
+    assert len(items(draft.channels["messages"]).new) == 2
+    assert calls == ["state.messages[100]", "state.messages[101]"]
+    assert len(items(draft.channels["messages"]).whole()) == 102
+
+
+def test_a_commit_that_failed_is_sent_again_and_what_came_meanwhile_is_not_lost() -> None:
+    driver, state = Driver(State), State()
+    state.messages.append(Message(text="a"))
+    driver.channels.draft(state)
+    assert driver.channels.changed(state)
+    draft = driver.channels.draft(state)
+    state.messages.append(Message(text="in flight"))
+    state.words.append("in flight")
+    assert list(items(draft.channels["messages"]).new) == list(items(draft.channels["messages"]).whole()) == [
+        items(driver.channels.draft(state).channels["messages"]).new[0]
+    ]
+    refs = {name: driver.shelf.put(channel) for name, channel in draft.channels.items()}
+    driver.channels.acknowledge(draft, refs)
+    assert driver.channels.changed(state)
+    assert len(items(driver.commit(state)["messages"]).new) == 1
+    assert same(list(driver.load()[1].messages), [Message(text="a"), Message(text="in flight")])
+    assert driver.load()[1].words == ["in flight"]
+
+
+@pytest.mark.parametrize("other", [Log(), Log([Message(text="a")]), [Message(text="a")], None], ids=repr)
+def test_a_replaced_log_is_refused(other: Any) -> None:
+    driver, state = Driver(State), State()
+    state.messages.append(Message(text="a"))
+    driver.commit(state)
+    state.messages = other
+    assert driver.channels.changed(state)
+    with pytest.raises(EncodeError, match=r"state\.messages was replaced") as refused:
+        driver.channels.draft(state)
+    assert refused.value.path == "state.messages"
+
+
+def test_a_log_of_another_run_or_field_is_refused() -> None:
+    class Two(BaseModel):
+        left: Log[Message] = Log()
+        right: Log[Message] = Log()
+
+    driver, state = Driver(State), State()
+    driver.commit(state)
+    with pytest.raises(EncodeError, match="belongs to another run"):
+        Driver(State).commit(State(messages=state.messages))
+    log = Log([Message(text="a")])
+    with pytest.raises(EncodeError, match=r"state\.right is a Log that belongs to another run or field"):
+        Driver(Two).commit(Two(left=log, right=log))
+
+
+def test_a_loaded_log_of_a_stale_state_is_refused() -> None:
+    driver, state = Driver(State), State(messages=Log([Message(text="a")]))
+    driver.commit(state)
+    driver.channels.load(driver.refs, driver.shelf.contents(driver.refs))
+    with pytest.raises(EncodeError, match="replaced"):
+        driver.channels.draft(state)
+
+
+class Frozen(BaseModel, frozen=True):
+    messages: Log[Message] = Log()
+    title: str = ""
+
+
+def test_a_frozen_state_is_replaced_around_the_same_log() -> None:
+    driver, state = Driver(Frozen), Frozen(messages=Log([Message(text="a")]))
+    driver.commit(state)
+    state = state.model_copy(update={"title": "new"})
+    assert driver.channels.changed(state)
+    driver.commit(state)
+    state = Frozen(messages=state.messages, title="newer")
+    state.messages.append(Message(text="b"))
+    driver.commit(state)
+    assert same(driver.load()[1], state) and list(driver.load()[1].messages) == list(state.messages)
+
+
+def test_items_that_nobody_checked_are_checked_at_the_commit() -> None:
+    class Made(BaseModel):
+        messages: Log[Message] = Field(default_factory=Log)
+
+    state = Made()
+    state.messages.append("no message")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="Message"):
+        Driver(Made).commit(state)
+
+
+# --- the whole state ---------------------------------------------------------------------------------------------------
+
+
+class Rich(BaseModel):
+    model_config = {"validate_by_alias": True}
+
+    at: datetime
+    sizes: set[int]
+    pair: tuple[int, Decimal]
+    note: Note
+    kind: Literal["a", "b"] = Field(alias="the-kind")
+    odd: dict[str, Note | None] = {}
+    _cache: int = PrivateAttr(default=0)
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def total(self) -> int:
+        return sum(self.sizes)
+
+
+def rich() -> Rich:
+    value = {"at": datetime(2026, 1, 1, tzinfo=UTC), "sizes": {3, 1}, "pair": (1, Decimal("0.10")), "note": Note(marks=[1])}
+    return Rich(**value, **{"the-kind": "a"})
+
+
+def test_every_other_field_is_a_value_and_private_and_computed_ones_are_not_stored() -> None:
+    driver, state = Driver(Rich), rich()
+    state._cache = 5
+    channels = driver.commit(state)
+    assert list(channels) == ["at", "sizes", "pair", "note", "kind", "odd"]
+    loaded = driver.load()[1]
+    assert same(loaded.model_dump(), state.model_dump())
+    assert (loaded._cache, type(loaded.pair[1])) == (0, Decimal)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda state: state.note.marks.append(2),
+        lambda state: state.sizes.add(9),
+        lambda state: state.odd.update(a=None),
+        lambda state: setattr(state, "pair", (1, Decimal("0.1"))),
+    ],
+)
+def test_changes_in_place_are_seen(change: Callable[[Rich], None]) -> None:
+    driver, state = Driver(Rich), rich()
+    assert driver.channels.changed(state)
+    driver.commit(state)
+    driver, state = driver.load()
+    change(state)
+    assert driver.channels.changed(state)
+    driver.commit(state)
+    assert same(driver.load()[1].model_dump(), state.model_dump())
+
+
+def test_reordering_a_dict_is_a_change() -> None:
+    driver, state = Driver(Keyed), Keyed(table={key: long(1) for key in "abc"})
+    driver.commit(state)
+    state.table = {key: long(1) for key in "acb"}
+    assert driver.channels.changed(state)
+    assert state.table == driver.load()[1].table and list(state.table) != list(driver.load()[1].table)
+
+
+class Old(BaseModel):
+    messages: Log[Message] = Log()
+    gone: list[str] = []
+    small: int = 0
+    title: str = ""
+
+
+class New(BaseModel):
+    messages: list[Message] = []
+    title: str = ""
+    added: dict[str, int] = {"a": 1}
+
+
+def test_another_version_of_the_model_loses_nothing() -> None:
+    driver = Driver(Old)
+    old = Old(messages=Log([Message(text="a")]), gone=list(map(long, range(5))), small=7, title="t")
+    driver.commit(old)
+    driver, new = driver.load(New)
+    assert same(new, New(messages=[Message(text="a")], title="t"))
+    new.messages += [Message(text=long(number)) for number in range(3)]
+    channels = driver.commit(new)
+    assert isinstance(channels["gone"], Keep) and isinstance(channels["small"], Keep)
+    assert driver.refs["messages"].segments[0] == ("s0", 4)
+    driver, again = driver.load(Old)
+    assert (again.gone, again.small, list(again.messages)) == (old.gone, 7, new.messages)
+    again.messages.append(Message(text="last"))
+    channels = driver.commit(again)
+    assert len(items(channels["messages"]).new) == 1
+    assert isinstance(channels["added"], Keep)
+    assert same(driver.load(New)[1].messages, list(again.messages))
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        (type("Loose", (BaseModel,), {"__annotations__": {"title": int}}), "title"),
+        (type("More", (BaseModel,), {"__annotations__": {"required": int}}), "required"),
+        (type("Items", (BaseModel,), {"__annotations__": {"messages": Log[int]}}), "messages"),
+    ],
+)
+def test_a_state_that_does_not_fit_names_the_field_and_stays(model: type[BaseModel], name: str) -> None:
+    driver, state = Driver(State), State(messages=Log([Message(text="a")]), title="t")
+    driver.commit(state)
+    before = copy.deepcopy(driver.shelf)
+    with pytest.raises(ConfigError, match=f"{model.__name__}: {name}") as refused:
+        driver.load(model)
+    assert refused.value.fields[0].split(".")[0] == name
+    assert driver.shelf == before and same(driver.load()[1], state)
+
+
+def test_aliases_do_not_matter_to_what_is_stored() -> None:
+    class Named(BaseModel):
+        value: int = Field(alias="worth")
+        model_: int = Field(default=1, validation_alias="x")
+
+    driver = Driver(Named)
+    driver.commit(Named(worth=5, x=6))
+    assert set(driver.refs) == {"value", "model_"}
+    assert same(driver.load()[1].model_dump(), {"value": 5, "model_": 6})
+
+
+class Open(BaseModel, extra="allow"):
+    fixed: int = 0
+
+
+def test_extra_fields_are_stored_where_the_model_allows_them() -> None:
+    driver, state = Driver(Open), Open(fixed=1, more=list(map(long, range(9))))
+    driver.commit(state)
+    driver, loaded = driver.load()
+    assert same(loaded, state)
+    del loaded.more
+    assert set(driver.commit(loaded)) == {"fixed"}
+    assert same(driver.load()[1], Open(fixed=1))
+
+
+class Upper(BaseModel):
+    names: list[str] = []
+
+    @field_validator("names")
+    @classmethod
+    def loud(cls, names: list[str]) -> list[str]:
+        return [name.upper() for name in names]
+
+
+def test_what_a_validator_changes_at_load_is_stored_by_the_next_commit() -> None:
+    driver = Driver(type("Plain", (BaseModel,), {"__annotations__": {"names": list[str]}}))
+    driver.commit(driver.model(names=["A" * 99, "b" * 99]))
+    driver, state = driver.load(Upper)
+    assert state.names == ["A" * 99, "B" * 99]
+    channel = items(driver.commit(state)["names"])
+    assert (channel.base, len(channel.new)) == ((("s0", 1),), 1)
+    assert driver.load()[1].names == state.names
+
+
+@pytest.mark.parametrize(
+    ("state", "path"),
+    [
+        (lambda: Keyed(table={"a": [1, {"b": object()}]}), "state.table['a'][1]['b']"),
+        (lambda: Open(more=[0, object()]), "state.more[1]"),
+        (lambda: Open(more=object()), "state.more"),
+        (lambda: Open(more=Log([1])), "state.more"),
+    ],
+)
+def test_what_cannot_be_stored_is_refused_by_its_path(state: Callable[[], BaseModel], path: str) -> None:
+    value = state()
+    driver = Driver(type(value))
+    with pytest.raises(EncodeError) as refused:
+        driver.commit(value)
+    assert refused.value.path == path and driver.shelf.written == 0
+    assert driver.channels.changed(value)
+
+
+class Root(RootModel[list[int]]):
+    pass
+
+
+class Inside(BaseModel):
+    maybe: Log[int] | None = None
+
+
+@dataclass
+class Plain:
+    value: int = 0
+
+
+@pytest.mark.parametrize("model", [Root, Plain, dict, BaseModel, 5, Inside], ids=repr)
+def test_what_is_no_state_is_refused(model: Any) -> None:
+    with pytest.raises(ConfigError):
+        StateChannels(model)
+
+
+@pytest.mark.parametrize("value", [Rich.model_construct(), {"title": "a"}, None, type("Sub", (State,), {})()], ids=type)
+def test_a_state_of_another_class_is_refused(value: Any) -> None:
+    with pytest.raises(ConfigError, match="State"):
+        StateChannels(State).draft(value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "item"), [("log", b"1,2"), ("map", b"1"), ("map", b"[]"), ("map", b'["unknown"]'), ("log", b"{")]
+)
+def test_items_that_nobody_wrote_are_corrupt(kind: Any, item: bytes) -> None:
+    refs = {"table": Ref(kind, segments=(("s0", 1),))}
+    with pytest.raises(CorruptValue):
+        StateChannels(Keyed).load(refs, {"table": [item]})
+
+
+# --- any edit ------------------------------------------------------------------------------------------------------
+
+scalars = st.one_of(st.none(), st.booleans(), st.integers(-3, 3), st.text("ab", max_size=60), st.floats(allow_nan=False))
+values = st.one_of(scalars, st.lists(scalars, max_size=3), st.tuples(scalars, scalars), st.dictionaries(st.text("ab"), scalars))
+keys = st.one_of(st.text("abc", max_size=2), st.integers(0, 3), st.booleans(), st.sampled_from([0.0, -0.0, 1.0, 2.5, None]))
+Edit = tuple[str, Any, Any]
+edits = st.tuples(
+    st.sampled_from(["append", "insert", "delete", "set", "mutate", "clear", "reorder", "replace", "log", "again"]), keys, values
+)
+
+
+class Anything(BaseModel):
+    items: list[Any] = []
+    table: dict[Any, Any] = {}
+    log: Log[int | str | tuple[str, ...]] = Log()
+
+
+def edit(state: Anything, what: str, key: Any, value: Any) -> None:
+    """Change all three fields in the way that the edit names, as far as they can be changed so."""
+    place = hash(key) % (len(state.items) + 1)
+    names = list(state.table)
+    match what:
+        case "append":
+            state.items.append(value)
+            state.table[key] = value
+        case "insert":
+            state.items.insert(place, value)
+            state.table = {key: value, **state.table}
+        case "delete":
+            del state.items[place : place + 2]
+            state.table.pop(key, None)
+        case "set":
+            state.items[place : place + 1] = [value]
+            state.table.update(dict.fromkeys(names[:1], value))
+        case "mutate":
+            for held in [*state.items[place : place + 1], *state.table.values()]:
+                if isinstance(held, list):
+                    held.append(1)
+        case "clear":
+            state.items.clear()
+            state.table.clear()
+        case "reorder":
+            state.items.reverse()
+            state.table = {name: state.table[name] for name in names[place % 3 :] + names[: place % 3]}
+        case "replace":
+            state.items = [value] * place
+            state.table = {key: value}
+        case "log":
+            state.log.extend([place, str(value), (str(key),)])
+        case "again":
+            if key in state.table:
+                state.table[key] = state.table.pop(key)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.lists(edits, max_size=6), max_size=8), st.sampled_from([0, 8, 128]))
+def test_any_edits_come_back_exactly(steps: list[list[Edit]], inline_limit: int) -> None:
+    driver, state = Driver(Anything), Anything()
+    driver.channels = StateChannels(Anything, inline_limit=inline_limit)
+    for number, step in enumerate(steps):
+        before = copy.deepcopy(state)
+        for what, key, value in step:
+            edit(state, what, key, copy.deepcopy(value))
+        if number:
+            assert driver.channels.changed(state) == (repr_of(before) != repr_of(state))
+        if number % 3 == 1:
+            driver.channels.draft(state)  # a commit that failed
+        driver.commit(state)
+        other, loaded = driver.load()
+        assert repr_of(loaded) == repr_of(state)
+        if number % 2:
+            driver, state = other, loaded
+
+
+def repr_of(state: Anything) -> str:
+    return repr((state.items, list(state.table.items()), list(state.log)))
