@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AsyncExitStack
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from blackboard.store.reply import ServerError, fields
-from blackboard.testing.servers import Server, free_port, start_server, until
+from blackboard.store.identity import info
+from blackboard.store.protocol import ErrorReply
+from blackboard.testing.servers import Server, Setting, durable, free_port, launch, spelled, until
 
 __all__ = ["Cluster", "start_cluster"]
 
@@ -32,16 +36,23 @@ class Cluster:
         return next(node for node, slots in zip(self.nodes, _shares(len(self.nodes)), strict=True) if slot in slots)
 
     async def form(self) -> None:
-        """Wait until every node serves every slot and knows every other; raises TimeoutError."""
+        """Share the slots, introduce the nodes, and wait until each serves and knows all; raises TimeoutError."""
+        for epoch, (node, slots) in enumerate(zip(self.nodes, _shares(len(self.nodes)), strict=True), 1):
+            await node.ask("CLUSTER", "SET-CONFIG-EPOCH", epoch)
+            await _give(node, slots)
+        for node in self.nodes[1:]:
+            await self.nodes[0].ask("CLUSTER", "MEET", "127.0.0.1", node.port or 0)
         for node in self.nodes:
-            await until(lambda node=node: self._whole(node), _FORM)
+            await until(partial(self._whole, node), _FORM)
+        for node in self.nodes:
+            await node.configure(cluster_node_timeout=15_000)
 
     async def close(self) -> None:
         """End all nodes; idempotent."""
         await asyncio.gather(*(node.close() for node in self.nodes))
 
     async def _whole(self, node: Server) -> bool:
-        known = fields(await node.ask("CLUSTER", "INFO"))
+        known = info(await node.ask("CLUSTER", "INFO"))
         lines = (await node.ask("CLUSTER", "NODES")).decode().splitlines()
         served = sum("-" in line.split()[-1] for line in lines if "handshake" not in line)
         return known["cluster_state"] == "ok" and known["cluster_slots_ok"] == str(SLOTS) and served == len(self.nodes)
@@ -49,43 +60,39 @@ class Cluster:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         await self.close()
 
 
-async def start_cluster(binary: Path, directory: Path, primaries: int = 3, **config: str | int | bool) -> Cluster:
+async def start_cluster(binary: Path, directory: Path, primaries: int = 3, **config: Setting) -> Cluster:
     """Start a cluster on free loopback ports and wait until it is whole (a few seconds)."""
-    settings = {"cluster_enabled": True, "cluster_config_file": "nodes.conf", "cluster_node_timeout": 500, **config}
-    nodes: list[Server] = []
-    try:
-        for number in range(primaries):
-            nodes.append(await _start_node(binary, directory / f"node{number}", settings))
-        for epoch, (node, slots) in enumerate(zip(nodes, _shares(primaries), strict=True), 1):
-            await node.ask("CLUSTER", "SET-CONFIG-EPOCH", epoch)
-            await _give(node, slots)
-        for node in nodes[1:]:
-            await nodes[0].ask("CLUSTER", "MEET", "127.0.0.1", node.port or 0)
+    settings = (
+        durable()
+        | {"cluster-enabled": True, "cluster-config-file": "nodes.conf", "cluster-node-timeout": 500}
+        | spelled(config)
+    )
+    async with AsyncExitStack() as started:
+        nodes = [
+            await started.enter_async_context(
+                await launch(Server(binary, directory / f"node{number}", settings, port=free_port(bus=True)))
+            )
+            for number in range(primaries)
+        ]
         cluster = Cluster(tuple(nodes))
         await cluster.form()
-        for node in nodes:
-            await node.configure(cluster_node_timeout=15_000)
-    except BaseException:
-        await asyncio.gather(*(node.close() for node in nodes))
-        raise
+        started.pop_all()
     return cluster
-
-
-async def _start_node(binary: Path, directory: Path, settings: dict[str, str | int | bool]) -> Server:
-    return await start_server(binary, directory, port=free_port(bus=True), **settings)
 
 
 async def _give(node: Server, slots: range) -> None:
     try:
         await node.ask("CLUSTER", "ADDSLOTSRANGE", slots.start, slots.stop - 1)
-    except ServerError:
+    except ErrorReply:
         await node.ask("CLUSTER", "ADDSLOTS", *slots)
 
 
 def _shares(primaries: int) -> list[range]:
     bounds = [SLOTS * number // primaries for number in range(primaries + 1)]
-    return [range(first, last) for first, last in zip(bounds, bounds[1:], strict=False)]
+    return [range(first, last) for first, last in pairwise(bounds)]

@@ -20,14 +20,16 @@ import asyncio
 import tempfile
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
 from urllib.parse import urlsplit
 
 from blackboard.errors import ConfigError
-from blackboard.store.reply import Frames, decode
+from blackboard.store.protocol import reader
+from blackboard.store.wire import close
+from blackboard.testing.frames import Frames
 
 __all__ = [
     "Command",
@@ -46,6 +48,19 @@ __all__ = [
 _CHUNK = 1 << 20
 _PUSH = b">"
 
+Kind = Literal[
+    "none",
+    "drop_request",
+    "cut_request",
+    "delay_request",
+    "hold_request",
+    "drop_reply",
+    "cut_reply",
+    "delay_reply",
+    "blackhole",
+]
+Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
 
 @dataclass(frozen=True, slots=True)
 class Command:
@@ -61,10 +76,13 @@ class Command:
 class Fault:
     """What happens to a command; made by the functions of this module."""
 
-    kind: Literal["drop_request", "cut_request", "delay_request", "hold_request", "drop_reply", "cut_reply", "delay_reply", "blackhole"]
+    kind: Kind
     bytes: int = 0
     seconds: float = 0.0
     gate: asyncio.Event | None = None
+
+
+_NONE = Fault("none")
 
 
 def drop_request() -> Fault:
@@ -120,7 +138,6 @@ class _Plan:
         return chosen
 
 
-@dataclass(slots=True)
 class FaultProxy:
     """Listens on a socket of its own (or a loopback port) and passes everything to the server, but for the faults.
 
@@ -128,20 +145,22 @@ class FaultProxy:
     client sent something while it waited for nothing. A pipeline is one round trip, unless it is so long that the server
     has answered its beginning before the client sent the end. Limits: pushes of RESP 3 pass uncounted, and RESP 2
     subscriptions, whose replies do not match commands one to one, are passed on but must not be counted on.
+
+    `refusing` says whether new connections are closed at once; `sever` ends those that stand.
     """
 
-    upstream: str
-    url: str = ""
-    commands: list[Command] = field(default_factory=list)
-    replies: int = 0
-    round_trips: int = 0
-    connections: int = 0
-    refusing: bool = False
-    """Whether new connections are closed at once; `sever` ends those that stand."""
-    _plans: list[_Plan] = field(default_factory=list)
-    _links: set[_Link] = field(default_factory=set)
-    _server: asyncio.Server | None = None
-    _runtime: tempfile.TemporaryDirectory[str] | None = None
+    def __init__(self, upstream: str) -> None:
+        self.upstream = upstream
+        self.url = ""
+        self.commands: list[Command] = []
+        self.replies = 0
+        self.round_trips = 0
+        self.connections = 0
+        self.refusing = False
+        self._plans: list[_Plan] = []
+        self._links: set[_Link] = set()
+        self._server: asyncio.Server | None = None
+        self._runtime: tempfile.TemporaryDirectory[str] | None = None
 
     @classmethod
     async def start(cls, upstream: str, *, tcp: bool = False) -> Self:
@@ -163,7 +182,9 @@ class FaultProxy:
         """The names of the commands since the last reset, in the order in which they arrived."""
         return [command.name for command in self.commands]
 
-    def fault(self, fault: Fault, *, at: int | None = None, when: Callable[[Command], bool] | None = None, times: int = 1) -> None:
+    def fault(
+        self, fault: Fault, *, at: int | None = None, when: Callable[[Command], bool] | None = None, times: int = 1
+    ) -> None:
         """Do this to the command with this number since the last reset, or to the next ones for which `when` holds.
 
         With neither it is the next command. Of several plans the first made that fits is taken.
@@ -195,18 +216,19 @@ class FaultProxy:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         await self.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
-        if self.refusing:
-            writer.close()
-            return
         try:
-            server = await _connect(self.upstream)
+            server = None if self.refusing else await _connect(self.upstream)
         except OSError:
-            writer.close()
+            server = None
+        if server is None:
+            await close(writer)
             return
         link = _Link(self, self.connections, (reader, writer), server)
         self._links.add(link)
@@ -215,18 +237,16 @@ class FaultProxy:
         finally:
             self._links.discard(link)
 
-    def _seen(self, connection: int, frame: bytes) -> tuple[Command, Fault | None]:
+    def seen(self, connection: int, frame: bytes) -> Fault:
+        """Take a command down and choose what happens to it; called by the connections."""
         command = _command(len(self.commands), connection, frame)
         self.commands.append(command)
         for plan in self._plans:
             if plan.takes(command):
                 if not plan.times:
                     self._plans.remove(plan)
-                return command, plan.fault
-        return command, None
-
-
-Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+                return plan.fault
+        return _NONE
 
 
 class _Link:
@@ -237,7 +257,7 @@ class _Link:
         self._number = number
         self._client = client
         self._server = server
-        self._waiting: deque[Fault | None] = deque()
+        self._waiting: deque[Fault] = deque()
         self._settled = asyncio.Event()
         self._silent = False
         self.task = asyncio.ensure_future(self._both())
@@ -259,7 +279,7 @@ class _Link:
                 way.cancel()
             await asyncio.gather(*ways, return_exceptions=True)
             for _, writer in (self._client, self._server):
-                writer.close()
+                await close(writer)
 
     async def _requests(self) -> None:
         frames, writer = Frames(), self._server[1]
@@ -268,32 +288,33 @@ class _Link:
                 if self._silent:
                     continue
                 self._proxy.round_trips += not self._waiting
-                _, fault = self._proxy._seen(self._number, frame)
+                fault = self._proxy.seen(self._number, frame)
                 if not await self._forward(frame, fault):
                     return
             await writer.drain()
 
-    async def _forward(self, frame: bytes, fault: Fault | None) -> bool:
+    async def _forward(self, frame: bytes, fault: Fault) -> bool:
         """Send a command on, as its fault says; answer whether the connection goes on."""
-        writer, kind = self._server[1], fault.kind if fault else ""
-        match kind:
+        writer = self._server[1]
+        match fault.kind:
             case "blackhole":
                 self._silent = True
                 return True
             case "drop_request" | "cut_request":
                 await self._answered()
-                writer.write(frame[: min(fault.bytes if fault else 0, len(frame) - 1)])
+                writer.write(frame[: min(fault.bytes, len(frame) - 1)])
                 await writer.drain()
                 return False
             case "delay_request":
-                await asyncio.sleep(fault.seconds if fault else 0)
+                await asyncio.sleep(fault.seconds)
             case "hold_request":
-                if fault and fault.gate:
-                    await fault.gate.wait()
+                await (fault.gate or asyncio.Event()).wait()
+            case _:
+                pass
         self._waiting.append(fault)
         self._settled.clear()
         writer.write(frame)
-        if kind in ("drop_reply", "cut_reply"):
+        if fault.kind in ("drop_reply", "cut_reply"):
             await writer.drain()
             await asyncio.Event().wait()
         return True
@@ -317,16 +338,18 @@ class _Link:
 
     async def _answer(self, frame: bytes) -> bool:
         """Pass a reply on, as the fault of its command says; answer whether the connection goes on."""
-        fault = self._waiting.popleft() if self._waiting else None
-        match fault.kind if fault else "":
+        fault = self._waiting.popleft() if self._waiting else _NONE
+        match fault.kind:
             case "drop_reply":
                 return False
             case "cut_reply":
-                self._client[1].write(frame[: min(fault.bytes if fault else 0, len(frame) - 1)])
+                self._client[1].write(frame[: min(fault.bytes, len(frame) - 1)])
                 await self._client[1].drain()
                 return False
             case "delay_reply":
-                await asyncio.sleep(fault.seconds if fault else 0)
+                await asyncio.sleep(fault.seconds)
+            case _:
+                pass
         self._client[1].write(frame)
         self._proxy.replies += 1
         if not self._waiting:
@@ -335,7 +358,11 @@ class _Link:
 
 
 def _command(index: int, connection: int, frame: bytes) -> Command:
-    words = decode(frame) if frame[:1] == b"*" else frame.split()
+    words: list[bytes] = frame.split()
+    if frame[:1] == b"*":
+        parser = reader()
+        parser.feed(frame)
+        words = parser.gets()
     return Command(index, connection, words[0].decode(errors="replace").upper() if words else "", tuple(words[1:]))
 
 

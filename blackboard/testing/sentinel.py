@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from blackboard.store.reply import ServerError, fields
-from blackboard.testing.servers import Server, Setting, free_port, start_server, until
+from blackboard.store.identity import info
+from blackboard.store.protocol import ErrorReply
+from blackboard.testing.servers import Server, Setting, durable, free_port, launch, spelled, until
 
 __all__ = ["SentinelGroup", "start_sentinel"]
 
@@ -28,7 +31,11 @@ class SentinelGroup:
     @property
     def url(self) -> str:
         """The address: `redis+sentinel://host:port,host:port/main`, naming the sentinels and the service."""
-        return "redis+sentinel://" + ",".join(f"127.0.0.1:{sentinel.port}" for sentinel in self.sentinels) + f"/{self.name}"
+        return (
+            "redis+sentinel://"
+            + ",".join(f"127.0.0.1:{sentinel.port}" for sentinel in self.sentinels)
+            + f"/{self.name}"
+        )
 
     async def primary(self) -> Server:
         """Tell which server the first sentinel calls the primary."""
@@ -48,7 +55,9 @@ class SentinelGroup:
         """Wait until another server than `old` is the primary for every sentinel; raises TimeoutError."""
 
         async def promoted() -> bool:
-            named = [await sentinel.ask("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self.name) for sentinel in self.sentinels]
+            named = [
+                await sentinel.ask("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self.name) for sentinel in self.sentinels
+            ]
             ports = {int(address[1]) for address in named}
             return old.port not in ports and len(ports) == 1 and await _role(await self.primary()) == "master"
 
@@ -59,7 +68,7 @@ class SentinelGroup:
         """Wait until the replica follows and every sentinel knows it and the other sentinels; raises TimeoutError."""
         await until(self._follows, _AGREE)
         for sentinel in self.sentinels:
-            await until(lambda sentinel=sentinel: self._sees(sentinel), _AGREE)
+            await until(partial(self._sees, sentinel), _AGREE)
 
     async def close(self) -> None:
         """End everything; idempotent."""
@@ -69,63 +78,61 @@ class SentinelGroup:
         """Order the failover; a sentinel that has just begun to watch may not trust the replica yet."""
         try:
             await self.sentinels[0].ask("SENTINEL", "FAILOVER", self.name)
-        except ServerError as refused:
+        except ErrorReply as refused:
             if str(refused).startswith("NOGOODSLAVE"):
                 return False
             raise
         return True
 
     async def _follows(self) -> bool:
-        return fields(await self.servers[1].ask("INFO", "replication"))["master_link_status"] == "up"
+        return info(await self.servers[1].ask("INFO", "replication"))["master_link_status"] == "up"
 
     async def _sees(self, sentinel: Server) -> bool:
-        known = fields(await sentinel.ask("INFO", "sentinel"))["master0"]
+        known = info(await sentinel.ask("INFO", "sentinel"))["master0"]
         return f"slaves={len(self.servers) - 1},sentinels={len(self.sentinels)}" in known and "status=ok" in known
 
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         await self.close()
 
 
 async def start_sentinel(binary: Path, directory: Path, *, sentinels: int = 1, **config: Setting) -> SentinelGroup:
     """Start a primary, a replica and one to three sentinels of the same binary, and wait until all know each other."""
-    servers: list[Server] = []
-    watchers: list[Server] = []
-    try:
-        servers.append(await start_server(binary, directory / "first", tcp=True, **_REPLICATION, **config))
-        follow = ("127.0.0.1", str(servers[0].port))
-        servers.append(await start_server(binary, directory / "second", tcp=True, replicaof=follow, **_REPLICATION, **config))
-        for number in range(sentinels):
-            watchers.append(await _watch(binary, directory / f"sentinel{number}", follow, sentinels // 2 + 1))
-        group = SentinelGroup(tuple(servers), tuple(watchers))
+    settings = durable() | {"repl-diskless-sync-delay": 0} | spelled(config)
+    async with AsyncExitStack() as started:
+
+        async def start(name: str, **more: Setting) -> Server:
+            server = Server(binary, directory / name, settings | more, port=free_port())
+            return await started.enter_async_context(await launch(server))
+
+        first = await start("first")
+        address = ("127.0.0.1", str(first.port))
+        second = await start("second", replicaof=address)
+        quorum = sentinels // 2 + 1
+        watchers = [
+            await started.enter_async_context(await _watch(binary, directory / f"sentinel{number}", address, quorum))
+            for number in range(sentinels)
+        ]
+        group = SentinelGroup((first, second), tuple(watchers))
         await group.ready()
-    except BaseException:
-        await asyncio.gather(*(server.close() for server in (*watchers, *servers)))
-        raise
+        started.pop_all()
     return group
 
 
-_REPLICATION: dict[str, Setting] = {"repl_diskless_sync_delay": 0}
-
-
 async def _watch(binary: Path, directory: Path, primary: tuple[str, str], quorum: int) -> Server:
-    directory.mkdir(parents=True)
     settings: dict[str, Setting] = {"sentinel monitor": (_NAME, *primary, str(quorum))}
-    server = Server(binary, directory, settings, port=free_port(), mode=["--sentinel"])
-    try:
-        await server.start()
-        for option, value in (("down-after-milliseconds", 1000), ("failover-timeout", 5000)):
-            await server.ask("SENTINEL", "SET", _NAME, option, value)
-    except BaseException:
-        await server.close()
-        raise
-    return server
+    sentinel = await launch(Server(binary, directory, settings, port=free_port(), mode=["--sentinel"]))
+    for option, value in (("down-after-milliseconds", 1000), ("failover-timeout", 5000)):
+        await sentinel.ask("SENTINEL", "SET", _NAME, option, value)
+    return sentinel
 
 
 async def _role(server: Server) -> str:
     try:
-        return fields(await server.ask("INFO", "replication"))["role"]
-    except (OSError, EOFError, ServerError):
+        return info(await server.ask("INFO", "replication"))["role"]
+    except (OSError, EOFError, ErrorReply):
         return "gone"

@@ -16,16 +16,28 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Self
+from typing import Any, Literal, Self
 from urllib.parse import quote
 
 from blackboard.store.binaries import in_wheel, on_path
-from blackboard.store.reply import Part, Reply, ServerError, ask
+from blackboard.store.protocol import ErrorReply, Part
+from blackboard.store.wire import ask
 
-__all__ = ["Server", "StartFailed", "binaries", "free_port", "start_server", "until"]
+__all__ = [
+    "Server",
+    "Setting",
+    "StartError",
+    "binaries",
+    "durable",
+    "free_port",
+    "launch",
+    "spelled",
+    "start_server",
+    "until",
+]
 
 Fsync = Literal["always", "everysec", "no"]
 Setting = str | int | bool | Path | Sequence[str]
@@ -44,7 +56,7 @@ for pid in pids:
 """
 
 
-class StartFailed(RuntimeError):
+class StartError(RuntimeError):
     """A server did not start; the text ends with the last lines of its log."""
 
 
@@ -120,9 +132,10 @@ class Server:
         return self.directory / "server.log"
 
     async def start(self) -> None:
-        """Start on the files of the directory and wait until commands are answered; raises StartFailed."""
+        """Start on the files of the directory and wait until commands are answered; raises StartError."""
         if self.running:
             return
+        self.directory.mkdir(parents=True, exist_ok=True)
         configuration = self.directory / "server.conf"
         configuration.write_text(self._configuration())
         with self.log.open("ab") as log:
@@ -137,9 +150,9 @@ class Server:
         _guard.watch(self._process.pid)
         await self._answers()
 
-    async def ask(self, *parts: Part, timeout: float = 5.0) -> Reply:
+    async def ask(self, *parts: Part, timeout: float = 5.0) -> Any:
         """Ask the server one question over a connection of its own, beside every client."""
-        return await ask(self.socket, *parts, timeout=timeout)
+        return await ask(self.socket, *parts, within=timeout)
 
     async def configure(self, **settings: Setting) -> None:
         """Change settings of the running server (underscores stand for dashes); a restart forgets them."""
@@ -191,7 +204,9 @@ class Server:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         await self.close()
 
     def _signal(self, number: signal.Signals) -> None:
@@ -202,12 +217,12 @@ class Server:
         port = self.port if self.port is not None and self.authority is None else 0
         settings: dict[str, Setting] = {"dir": self.directory, "port": port, "bind": "127.0.0.1", **self._settings}
         settings |= {"unixsocket": self.socket, "unixsocketperm": "700"}
-        return "".join(f"{name} {_spelled(value)}\n" for name, value in settings.items())
+        return "".join(f"{name} {_words(value)}\n" for name, value in settings.items())
 
     async def _answers(self) -> None:
         async def ready() -> bool:
             if not self.running:
-                raise StartFailed(f"{self.binary} ended at start: {self._last_lines()}")
+                raise StartError(f"{self.binary} ended at start: {self._last_lines()}")
             return await self._ready()
 
         try:
@@ -215,12 +230,12 @@ class Server:
         except TimeoutError:
             lines = self._last_lines()
             self.kill()
-            raise StartFailed(f"{self.binary} did not answer within {_START:g} s: {lines}") from None
+            raise StartError(f"{self.binary} did not answer within {_START:g} s: {lines}") from None
 
     async def _ready(self) -> bool:
         try:
             return bool(await self.ask("PING") == b"PONG")
-        except (OSError, EOFError, ServerError):
+        except (OSError, EOFError, ErrorReply):
             return False
 
     def _last_lines(self) -> str:
@@ -228,24 +243,43 @@ class Server:
 
 
 async def start_server(
-    binary: Path, directory: Path, *, fsync: Fsync = "everysec", tcp: bool = False, port: int | None = None, **config: Setting
+    binary: Path,
+    directory: Path,
+    *,
+    fsync: Fsync = "everysec",
+    tcp: bool = False,
+    port: int | None = None,
+    **config: Setting,
 ) -> Server:
     """Start a server that keeps what it acknowledges: append-only file with the fsync policy, noeviction.
 
-    It listens on a private unix socket, and with `tcp` on a free loopback port (or with `port` on that one). Further settings go by their names with
-    underscores (`maxmemory="10mb"`); a sequence is written as several words. Ready in well under a second; raises
-    StartFailed with the end of the server's log.
+    It listens on a private unix socket, and with `tcp` on a free loopback port (or with `port` on that one). Further
+    settings go by their names with underscores (`maxmemory="10mb"`); a sequence is written as several words. Ready in
+    well under a second; raises StartError with the end of the server's log.
     """
-    directory.mkdir(parents=True, exist_ok=True)
-    settings: dict[str, Setting] = {"appendonly": True, "appendfsync": fsync, "save": "", "maxmemory-policy": "noeviction"}
-    settings |= {name.replace("_", "-"): value for name, value in config.items()}
-    server = Server(binary, directory, settings, port=port or (free_port() if tcp else None))
+    return await launch(
+        Server(binary, directory, durable(fsync) | spelled(config), port=port or (free_port() if tcp else None))
+    )
+
+
+async def launch(server: Server) -> Server:
+    """Start a server, or leave nothing of it behind."""
     try:
         await server.start()
     except BaseException:
         await server.close()
         raise
     return server
+
+
+def durable(fsync: Fsync = "everysec") -> dict[str, Setting]:
+    """Settings of a server that keeps what it acknowledges."""
+    return {"appendonly": True, "appendfsync": fsync, "save": "", "maxmemory-policy": "noeviction"}
+
+
+def spelled(config: Mapping[str, Setting]) -> dict[str, Setting]:
+    """Spell settings as the server does: with dashes."""
+    return {name.replace("_", "-"): value for name, value in config.items()}
 
 
 def free_port(*, bus: bool = False) -> int:
@@ -260,7 +294,7 @@ def free_port(*, bus: bool = False) -> int:
             except (OSError, OverflowError):
                 continue
             return port
-    raise StartFailed("no free loopback port found")
+    raise StartError("no free loopback port found")
 
 
 async def until(condition: Callable[[], Awaitable[bool]], timeout: float) -> None:
@@ -276,7 +310,7 @@ def _plain(value: Setting) -> str:
     return " ".join(value) if isinstance(value, Sequence) and not isinstance(value, str) else str(value)
 
 
-def _spelled(value: Setting) -> str:
+def _words(value: Setting) -> str:
     words = value if isinstance(value, Sequence) and not isinstance(value, str) else [_plain(value)]
     return " ".join('"' + word.replace("\\", "\\\\").replace('"', '\\"') + '"' for word in words)
 
@@ -292,7 +326,8 @@ class _Guard:
         """End this process when ours is gone."""
         if self._owner != os.getpid():
             self._owner = os.getpid()
-            self._process = subprocess.Popen([sys.executable, "-I", "-S", "-c", _GUARD], stdin=subprocess.PIPE, text=True, start_new_session=True)
+            command = [sys.executable, "-I", "-S", "-c", _GUARD]
+            self._process = subprocess.Popen(command, stdin=subprocess.PIPE, text=True, start_new_session=True)
             atexit.register(self._leave)
         self._tell(f"+{pid}\n")
 

@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 from blackboard.store.binaries import on_path
-from blackboard.testing.servers import Server, Setting, StartFailed, free_port
+from blackboard.testing.servers import Server, Setting, StartError, durable, free_port, launch, spelled
 
 __all__ = ["start_tls", "tls_missing"]
 
@@ -26,10 +26,23 @@ def tls_missing(binary: Path) -> str | None:
 
 def _speaks_tls(binary: Path) -> bool:
     """Start the binary with a certificate that is not there: only one built with TLS complains of that, then ends."""
-    settings = ["--port", "0", "--tls-port", "1", "--bind", "127.0.0.1", "--tls-cert-file", os.devnull, "--tls-key-file", os.devnull]
+    settings = [
+        "--port",
+        "0",
+        "--tls-port",
+        "1",
+        "--bind",
+        "127.0.0.1",
+        "--tls-cert-file",
+        os.devnull,
+        "--tls-key-file",
+        os.devnull,
+    ]
     with tempfile.TemporaryDirectory() as nowhere:
         try:
-            ended = subprocess.run([binary, *settings], cwd=nowhere, capture_output=True, text=True, timeout=2, check=False)
+            ended = subprocess.run(
+                [binary, *settings], cwd=nowhere, capture_output=True, text=True, timeout=2, check=False
+            )
         except subprocess.TimeoutExpired:
             return False
     return "Failed to configure TLS" in ended.stdout + ended.stderr
@@ -38,31 +51,40 @@ def _speaks_tls(binary: Path) -> bool:
 async def start_tls(binary: Path, directory: Path, **config: Setting) -> Server:
     """Start a server that speaks TLS alone, on a free loopback port, durable as `start_server`'s.
 
-    `server.url` is `rediss://localhost:port?ssl_ca_certs=...`, which names the authority to trust. Raises StartFailed
+    `server.url` is `rediss://localhost:port?ssl_ca_certs=...`, which names the authority to trust. Raises StartError
     with what `tls_missing` says if it cannot be done here.
     """
     if (reason := tls_missing(binary)) is not None:
-        raise StartFailed(reason)
+        raise StartError(reason)
     directory.mkdir(parents=True, exist_ok=True)
     authority = _certificates(directory)
     port = free_port()
-    settings: dict[str, Setting] = {"appendonly": True, "appendfsync": "everysec", "save": "", "maxmemory-policy": "noeviction"}
-    settings |= {"tls-port": port, "tls-cert-file": directory / "server.crt", "tls-key-file": directory / "server.key"}
+    settings = durable() | {
+        "tls-port": port,
+        "tls-cert-file": directory / "server.crt",
+        "tls-key-file": directory / "server.key",
+    }
     settings |= {"tls-ca-cert-file": authority, "tls-auth-clients": False}
-    settings |= {name.replace("_", "-"): value for name, value in config.items()}
-    server = Server(binary, directory, settings, port=port, authority=authority)
-    try:
-        await server.start()
-    except BaseException:
-        await server.close()
-        raise
-    return server
+    return await launch(Server(binary, directory, settings | spelled(config), port=port, authority=authority))
 
 
 def _certificates(directory: Path) -> Path:
     """Make an authority and a server certificate for localhost that it signed; return the authority's certificate."""
     (directory / "names").write_text("subjectAltName=DNS:localhost,IP:127.0.0.1\n")
-    _openssl(directory, "req", "-x509", "-days", _DAYS, "-subj", "/CN=test authority", "-keyout", "ca.key", "-out", "ca.crt", *_KEY)
+    _openssl(
+        directory,
+        "req",
+        "-x509",
+        "-days",
+        _DAYS,
+        "-subj",
+        "/CN=test authority",
+        "-keyout",
+        "ca.key",
+        "-out",
+        "ca.crt",
+        *_KEY,
+    )
     _openssl(directory, "req", "-new", "-subj", "/CN=localhost", "-keyout", "server.key", "-out", "server.csr", *_KEY)
     signed = ["-in", "server.csr", "-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial", "-extfile", "names"]
     _openssl(directory, "x509", "-req", "-days", _DAYS, *signed, "-out", "server.crt")
@@ -73,6 +95,8 @@ _KEY = ("-newkey", "rsa:2048", "-nodes")
 
 
 def _openssl(directory: Path, *arguments: str) -> None:
-    ended = subprocess.run(["openssl", *arguments], cwd=directory, capture_output=True, text=True, timeout=60, check=False)
+    ended = subprocess.run(
+        ["openssl", *arguments], cwd=directory, capture_output=True, text=True, timeout=60, check=False
+    )
     if ended.returncode:
-        raise StartFailed(f"openssl {arguments[0]} failed: {ended.stderr[-500:]}")
+        raise StartError(f"openssl {arguments[0]} failed: {ended.stderr[-500:]}")

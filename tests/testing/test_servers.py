@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import ssl
@@ -13,10 +14,11 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from blackboard.store.reply import ServerError, Wire
+from blackboard.store.protocol import ErrorReply
+from blackboard.store.wire import Wire
 from blackboard.testing.cluster import Cluster, start_cluster
 from blackboard.testing.sentinel import start_sentinel
-from blackboard.testing.servers import Server, StartFailed, binaries, start_server, until
+from blackboard.testing.servers import Server, StartError, binaries, start_server, until
 from blackboard.testing.tls import start_tls, tls_missing
 
 BINARIES = binaries()
@@ -25,10 +27,8 @@ each = pytest.mark.parametrize("name", sorted(BINARIES))
 
 def alive(pid: int) -> bool:
     """Whether a process with this id is there and not a zombie."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z" if Path("/proc").exists() else not os.kill(pid, 0)
-    except OSError:
-        return False
+    shown = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False).stdout
+    return bool(shown.strip()) and not shown.startswith("Z")
 
 
 def test_at_least_one_binary_is_found_and_runs() -> None:
@@ -51,8 +51,8 @@ async def test_what_was_acknowledged_survives_a_kill(name: str, tmp_path: Path) 
 
 async def test_the_socket_path_is_short_and_private(server: Server) -> None:
     assert len(str(server.socket)) < 104
-    assert os.stat(server.socket).st_mode & 0o077 == 0
-    assert os.stat(server.socket.parent).st_mode & 0o077 == 0
+    assert server.socket.stat().st_mode & 0o077 == 0
+    assert server.socket.parent.stat().st_mode & 0o077 == 0
 
 
 async def test_without_tcp_nothing_listens_on_a_port(tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ async def test_a_paused_server_answers_nothing_until_resumed(tmp_path: Path) -> 
 
 
 async def test_a_server_that_cannot_start_shows_its_log(tmp_path: Path) -> None:
-    with pytest.raises(StartFailed, match="no-such-setting"):
+    with pytest.raises(StartError, match="no-such-setting"):
         await start_server(next(iter(BINARIES.values())), tmp_path, no_such_setting=1)
 
 
@@ -85,7 +85,9 @@ def test_servers_die_with_a_killed_test_process(tmp_path: Path) -> None:
         print(server.pid, flush=True)
         sys.stdin.read()
     """
-    child = subprocess.Popen([sys.executable, "-c", textwrap.dedent(program), tmp_path], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    child = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(program), tmp_path], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
     assert child.stdout is not None
     pid = int(child.stdout.readline())
     assert alive(pid)
@@ -94,8 +96,6 @@ def test_servers_die_with_a_killed_test_process(tmp_path: Path) -> None:
 
     async def gone() -> bool:
         return not alive(pid)
-
-    import asyncio
 
     asyncio.run(until(gone, 10))
 
@@ -106,7 +106,7 @@ async def test_a_cluster_serves_every_slot(name: str, tmp_path: Path) -> None:
         assert len(cluster.nodes) == 3
         for key, slot in (("foo", 12182), ("bar", 5061), ("hello", 866)):
             assert await cluster.node_of(slot).ask("SET", key, slot) == b"OK"
-        with pytest.raises(ServerError, match=f"MOVED 12182 127.0.0.1:{cluster.node_of(12182).port}"):
+        with pytest.raises(ErrorReply, match=f"MOVED 12182 127.0.0.1:{cluster.node_of(12182).port}"):
             await cluster.node_of(866).ask("GET", "foo")
 
 
@@ -136,16 +136,14 @@ async def test_three_sentinels_replace_a_killed_primary(tmp_path: Path) -> None:
 @each
 async def test_tls_trusts_only_its_own_authority(name: str, tmp_path: Path) -> None:
     if reason := tls_missing(BINARIES[name]):
-        with pytest.raises(StartFailed, match=reason):
+        with pytest.raises(StartError, match=reason):
             await start_tls(BINARIES[name], tmp_path)
         pytest.skip(reason)
     async with await start_tls(BINARIES[name], tmp_path) as server:
-        import asyncio
-
         url = urlsplit(server.url)
         assert url.scheme == "rediss"
         trusting = ssl.create_default_context(cafile=parse_qs(url.query)["ssl_ca_certs"][0])
-        wire = Wire(*await asyncio.open_connection(url.hostname, url.port, ssl=trusting))
-        assert await wire.ask("PING") == b"PONG"
+        async with Wire(*await asyncio.open_connection(url.hostname, url.port, ssl=trusting)) as wire:
+            assert await wire.ask("PING") == b"PONG"
         with pytest.raises(ssl.SSLCertVerificationError):
             await asyncio.open_connection(url.hostname, url.port, ssl=ssl.create_default_context())
