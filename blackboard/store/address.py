@@ -83,7 +83,8 @@ class Tls:
                 context.load_cert_chain(self.certfile, self.keyfile)
         except (OSError, ssl.SSLError) as wrong:
             raise ConfigError(
-                f"TLS files cannot be used ({wrong}); check ssl_ca_certs, ssl_certfile and ssl_keyfile", value=str(wrong)
+                f"TLS files cannot be used ({wrong}); check ssl_ca_certs, ssl_certfile and ssl_keyfile",
+                value=str(wrong),
             ) from None
         context.check_hostname = self.check_hostname and self.verify
         context.verify_mode = ssl.CERT_REQUIRED if self.verify else ssl.CERT_NONE
@@ -111,10 +112,14 @@ class Address:
         """Read a URL, or raise ConfigError that names what is wrong with it, never its password."""
         try:
             parts = urlsplit(url)
-        except ValueError as wrong:
-            raise _wrong(f"it cannot be read ({wrong})") from None
+        except ValueError:
+            raise _wrong("its host cannot be read; percent-encode user and password") from None
         if parts.scheme not in SCHEMES:
             raise _wrong(f"its scheme {parts.scheme!r} is unknown; use one of {', '.join(SCHEMES)}")
+        if parts.scheme != "unix" and "@" in f"{parts.path}{parts.query}{parts.fragment}":
+            raise _wrong(
+                "an '@' stands behind the host; percent-encode user, password and parameters (/ is %2F, @ %40)"
+            )
         kind, secure = SCHEMES[parts.scheme]
         query = _query(parts, kind, secure)
         tls = _tls(query) if secure else None
@@ -140,8 +145,11 @@ def _wrong(why: str) -> ConfigError:
 def _query(parts: SplitResult, kind: Kind, secure: bool) -> dict[str, str]:
     if parts.fragment:
         raise _wrong("it holds a '#'; percent-encode it as %23")
-    allowed = PARAMETERS | (TLS_PARAMETERS if secure else frozenset())
-    allowed |= SENTINEL_PARAMETERS if kind == "sentinel" else frozenset()
+    allowed = set(PARAMETERS)
+    if secure:
+        allowed |= TLS_PARAMETERS
+    if kind == "sentinel":
+        allowed |= SENTINEL_PARAMETERS
     query: dict[str, str] = {}
     for name, value in parse_qsl(parts.query, keep_blank_values=True):
         if name not in allowed:
@@ -205,7 +213,7 @@ def _endpoint(text: str, default: int) -> Endpoint:
         parts = urlsplit(f"//{text}")
         host, port = parts.hostname, parts.port
     except ValueError:
-        raise _wrong(f"the port of {text!r} must be a number from 1 to 65535") from None
+        raise _wrong("a port must be a number from 1 to 65535; write host:port") from None
     if not host or port == 0:
-        raise _wrong(f"a host is missing in {text!r}; write host:port" if not host else "port 0 cannot be used")
+        raise _wrong("a host is missing; write host:port" if not host else "port 0 cannot be used")
     return Endpoint(host, port or default)

@@ -19,7 +19,8 @@ from blackboard.store.delivery import Delivery, Pauses, connected
 from blackboard.store.dial import Dialer, Greeting
 from blackboard.store.identity import Acquaintance, Identity, NewServer, Welcome
 from blackboard.store.node import Lane, Locate, Node
-from blackboard.store.request import Part, Request, command, invocation
+from blackboard.store.protocol import Part
+from blackboard.store.request import Request, command, invocation
 from blackboard.store.script import Script
 from blackboard.store.topology import Sentinels, Single, Topology
 
@@ -61,7 +62,7 @@ class Store:
     def __init__(self, address: Address, topology: Callable[[Store], Topology], *, retry_deadline: float) -> None:
         """Use `connect`."""
         self._address = address
-        self._retry_deadline = retry_deadline
+        self.retry_deadline = retry_deadline
         self._loop = asyncio.get_running_loop()
         self._acquaintance = Acquaintance()
         self._greetings: WeakKeyDictionary[Node, Greeting] = WeakKeyDictionary()
@@ -90,7 +91,9 @@ class Store:
         a connection on which nothing was answered for so long is closed. `connections` and `lease_connections` are
         per primary and opened when needed; `batch_bytes` caps what is gathered into one write.
         """
-        _check_positive(retry_deadline=retry_deadline, connect_timeout=connect_timeout, response_timeout=response_timeout)
+        _check_positive(
+            retry_deadline=retry_deadline, connect_timeout=connect_timeout, response_timeout=response_timeout
+        )
         _check_positive(connections=connections, lease_connections=lease_connections, batch_bytes=batch_bytes)
         address = Address.parse(url)
         tls = address.tls.context() if address.tls else None
@@ -179,7 +182,7 @@ class Store:
         if self._delivery.closed:
             raise ConfigError("the store is closed; connect another one")
         if deadline is None:
-            return self._loop.time() + self._retry_deadline
+            return self._loop.time() + self.retry_deadline
         _check_positive(deadline=deadline)
         return self._loop.time() + deadline
 
@@ -196,10 +199,11 @@ class Store:
                     await self._topology.discover()
                 for node in self._topology.nodes():
                     await connected(node, "data", until)
-                return
             except (Lost, TimeoutError) as lost:
                 if not await pauses.rest():
                     raise ServerUnavailable(f"{self._address} cannot be reached: {lost}") from None
+            else:
+                return
 
 
 def _topology(address: Address, dialer: Dialer, node: Callable[[Locate], Node]) -> Topology:
@@ -218,5 +222,5 @@ def _topology(address: Address, dialer: Dialer, node: Callable[[Locate], Node]) 
 
 def _check_positive(**values: float) -> None:
     for name, value in values.items():
-        if not (isinstance(value, int | float) and 0 < value < math.inf):
+        if not 0 < value < math.inf:
             raise ConfigError(f"{name} must be a positive number, got {value!r}", value=value)

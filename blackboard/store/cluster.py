@@ -6,12 +6,14 @@ import asyncio
 import itertools
 from binascii import crc_hqx
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from blackboard.store.address import Endpoint
-from blackboard.store.connection import ErrorReply, Lost
+from blackboard.store.connection import Lost
 from blackboard.store.dial import Dialer
-from blackboard.store.node import Locate, Node
-from blackboard.store.request import Part, command
+from blackboard.store.node import Locate, Node, shared
+from blackboard.store.protocol import ErrorReply, Part
+from blackboard.store.request import command
 
 __all__ = ["SLOTS", "Cluster", "slot"]
 
@@ -74,7 +76,7 @@ class Cluster:
 
     async def refresh(self, *, demoted: bool) -> None:
         """Learn the slots anew; callers share one attempt."""
-        await asyncio.shield(self._refresh())
+        await shared(self._refresh())
 
     def nodes(self) -> Sequence[Node]:
         """Every primary that owns slots."""
@@ -135,18 +137,17 @@ class Cluster:
             except Lost as lost:
                 reasons.append(str(lost))
                 continue
-            if isinstance(reply, list) and reply:
+            if reply and not isinstance(reply, ErrorReply):
                 return _owners(reply, endpoint)
             reasons.append(f"{endpoint}: {reply or 'it serves no slots'}")
         raise Lost(f"no node tells the cluster's slots ({'; '.join(reasons)})", written=False)
 
 
-def _owners(ranges: list[list[object]], asked: Endpoint) -> list[Endpoint | None]:
+def _owners(ranges: list[Any], asked: Endpoint) -> list[Endpoint | None]:
     """Read CLUSTER SLOTS: ranges of (first, last, primary, replicas ...); a node that hides its host is the one asked."""
     owners: list[Endpoint | None] = [None] * SLOTS
-    for first, last, primary, *_ in ranges:
-        assert isinstance(first, int) and isinstance(last, int) and isinstance(primary, list)
-        host = primary[0].decode() if primary[0] else ""
-        endpoint = Endpoint(asked.host if host in ("", "?") else host, int(primary[1]))
+    for first, last, (name, port, *_), *_ in ranges:
+        host: str = name.decode() if name else ""
+        endpoint = Endpoint(asked.host if host in ("", "?") else host, port)
         owners[first : last + 1] = [endpoint] * (last + 1 - first)
     return owners

@@ -12,15 +12,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, cast
 
-import hiredis
+from blackboard.store.protocol import INCOMPLETE, ProtocolBroken, reader
 
-__all__ = ["Connection", "ErrorReply", "Lost"]
-
-_NOTHING = object()
-
-
-class ErrorReply(Exception):
-    """The server answered a command with an error."""
+__all__ = ["Connection", "Lost"]
 
 
 class Lost(Exception):
@@ -38,7 +32,7 @@ class Connection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._timeout = response_timeout
         self._batch_bytes = batch_bytes
-        self._reader = hiredis.Reader(replyError=ErrorReply, notEnoughData=_NOTHING)
+        self._reader = reader()
         self._waiting: deque[tuple[asyncio.Future[Any], int]] = deque()
         self._queue: deque[tuple[asyncio.Future[Any], bytes]] = deque()
         self._transport: asyncio.Transport | None = None
@@ -149,12 +143,12 @@ class Connection(asyncio.Protocol):
         self._progress = self._loop.time()
         try:
             self._reader.feed(data)
-            while (reply := self._reader.gets()) is not _NOTHING:
+            while (reply := self._reader.gets()) is not INCOMPLETE:
                 future, size = self._waiting.popleft()
                 self.load -= size
                 if not future.done():
                     future.set_result(reply)
-        except (hiredis.ProtocolError, IndexError) as broken:
+        except (ProtocolBroken, IndexError) as broken:
             self.close(f"the server broke the protocol: {broken}")
 
     def pause_writing(self) -> None:

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from blackboard.errors import BlackboardError
-from blackboard.store.connection import Connection, ErrorReply, Lost
+from blackboard.store.connection import Connection, Lost
 from blackboard.store.node import Lane, Node
-from blackboard.store.request import Request, pack
+from blackboard.store.protocol import ErrorReply, pack
+from blackboard.store.request import Request
 from blackboard.store.topology import Topology
 from blackboard.store.translate import Verdict, gave_up, refused, verdict
 
@@ -99,11 +100,10 @@ class _Call:
         self.reason, self.last = str(lost), None
         return self.request.idempotent or self.request.read_only or not lost.written
 
-    def refused(self, reply: ErrorReply) -> BlackboardError:
-        server = str(self.target)
-        if self.ambiguous and not self.request.read_only:
-            return gave_up(self.request, server, ambiguous=True, reason=str(reply))
-        return refused(reply, self.request, server)
+    @property
+    def in_doubt(self) -> bool:
+        """Whether an attempt may have been executed, and that matters."""
+        return self.ambiguous and not self.request.read_only
 
     def gave_up(self) -> BlackboardError:
         server = str(self.target or "the backend")
@@ -130,7 +130,7 @@ class _Call:
             case Verdict.LATER | Verdict.ELSEWHERE:
                 return False
             case _:
-                raise self.refused(reply)
+                raise refused(reply, self.request, str(self.target or "the server"))
 
     async def rest(self) -> None:
         """Pause, look where the primary is if that is in doubt, and start from there; raises when it is too late."""
@@ -161,14 +161,17 @@ class Delivery:
         while True:
             try:
                 reply = await _reply(sent or await call.send(until), until)
+                if type(reply) is not ErrorReply:
+                    return reply
+                again = call.understand(reply)
             except Lost as lost:
                 if not call.lost(lost) or self.closed:
                     raise call.gave_up() from None
                 again = False
-            else:
-                if type(reply) is not ErrorReply:
-                    return reply
-                again = call.understand(reply)
+            except BlackboardError as failed:
+                if call.in_doubt:
+                    raise call.gave_up() from failed
+                raise
             sent = None
             if not again:
                 await call.rest()

@@ -6,11 +6,13 @@ import asyncio
 import ssl
 import time
 from dataclasses import dataclass
+from typing import Any
 
 from blackboard.store.address import Endpoint, Login
-from blackboard.store.connection import Connection, ErrorReply, Lost
+from blackboard.store.connection import Connection, Lost
 from blackboard.store.identity import Identity, info
-from blackboard.store.request import Part, command
+from blackboard.store.protocol import ErrorReply, Part
+from blackboard.store.request import command
 from blackboard.store.translate import Verdict, refused, verdict
 
 __all__ = ["Dialer", "Greeting"]
@@ -67,7 +69,7 @@ class Dialer:
             raise Lost(f"{endpoint} cannot be reached: {failed}", written=False) from None
         return connection
 
-    async def ask(self, endpoint: Endpoint, packed: bytes) -> object:
+    async def ask(self, endpoint: Endpoint, packed: bytes) -> Any:
         """One command on a connection of its own. Lost if there is no answer in time."""
         connection = await self.reach(endpoint)
         try:
@@ -110,11 +112,9 @@ class Dialer:
             _granted(await connection.send(command(step).packed), step, name)
 
 
-def _granted(reply: object, step: tuple[Part, ...], name: str) -> list[bytes]:
+def _granted(reply: Any, step: tuple[Part, ...], name: str) -> Any:
     if isinstance(reply, ErrorReply):
         if verdict(reply) is not Verdict.REFUSED:
             raise Lost(str(reply), written=False)
         raise refused(reply, command(step), name)
-    return reply if isinstance(reply, list) else []
-
-
+    return reply

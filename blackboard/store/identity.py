@@ -71,7 +71,8 @@ class Acquaintance:
             task = asyncio.get_running_loop().create_task(self._introduce(NewServer(server, identity)))
             self._meeting[identity] = task
             task.add_done_callback(lambda done: self._forget(identity, done))
-        await asyncio.shield(task)
+        await asyncio.wait([task])
+        task.result()
         return True
 
     async def _introduce(self, new: NewServer) -> None:

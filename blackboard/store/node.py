@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, TypeVar
 
 from blackboard.store.address import Endpoint
 from blackboard.store.connection import Connection, Lost
 from blackboard.store.dial import Dialer, Greeting
 from blackboard.store.identity import Acquaintance, Identity
 
-__all__ = ["Lane", "Node"]
+__all__ = ["Lane", "Locate", "Node", "shared"]
 
 _log = logging.getLogger("blackboard.store")
 
@@ -22,7 +22,17 @@ FULL = 16 * 1024
 """Bytes in flight at which the next connection is used: what a server reads from one client at a time (its query
 buffer's chunk), so that commands that wait for one fsync are spread over the connections."""
 
+T = TypeVar("T")
+
 Locate: TypeAlias = Callable[[], Awaitable[Endpoint]]
+
+
+async def shared(task: asyncio.Task[T]) -> T:
+    """Wait for a task that others wait for too: a cancelled caller leaves it alone. Lost if it is cancelled itself."""
+    await asyncio.wait([task])
+    if task.cancelled():
+        raise Lost("the store is closed", written=False)
+    return task.result()
 
 
 class _Pool:
@@ -84,7 +94,7 @@ class Node:
             else:
                 if self._closed:
                     raise Lost("the store is closed", written=False)
-                connection = await asyncio.shield(pool.opening or self._open(pool))
+                connection = await shared(pool.opening or self._open(pool))
             identity = self._identities.get(connection)
             if connection.accepted or self._acquaintance.accepts(identity) or identity is None:
                 connection.accepted = True

@@ -3,48 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeAlias, cast
-
-import hiredis
 
 from blackboard.errors import ConfigError
+from blackboard.store.protocol import Part, pack
 from blackboard.store.script import Script
 
-__all__ = ["Part", "Request", "command", "invocation", "pack"]
+__all__ = ["Request", "command", "invocation"]
 
-Part: TypeAlias = bytes | str | int
 
-KEYLESS = frozenset(
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+KEYLESS = _names(
     "ACL AUTH BGREWRITEAOF BGSAVE CLIENT CLUSTER COMMAND CONFIG DBSIZE DEBUG ECHO FLUSHALL FLUSHDB FUNCTION HELLO INFO"
     " KEYS LASTSAVE LATENCY MODULE MONITOR PING PUBLISH RANDOMKEY ROLE SAVE SCAN SCRIPT SELECT SLOWLOG TIME WAIT"
-    " WAITAOF".split()
+    " WAITAOF"
 )
 """Commands that name no key: any primary may answer them."""
 
-KEY_SECOND = frozenset("MEMORY OBJECT XGROUP XINFO BITOP".split())
+KEY_SECOND = _names("MEMORY OBJECT XGROUP XINFO BITOP")
 """Commands with a word before their key."""
 
-READS = frozenset(
+ALL_KEYS = _names(
+    "DEL EXISTS MGET PFCOUNT PFMERGE RENAME RENAMENX SDIFF SDIFFSTORE SINTER SINTERSTORE SUNION SUNIONSTORE TOUCH UNLINK"
+)
+"""Commands that take nothing but keys."""
+
+READS = _names(
     "CLUSTER COMMAND DBSIZE ECHO EXISTS EXPIRETIME GET GETRANGE HEXISTS HGET HGETALL HKEYS HLEN HMGET HSCAN HSTRLEN"
     " HVALS INFO KEYS LASTSAVE LINDEX LLEN LPOS LRANGE MEMORY MGET OBJECT PEXPIRETIME PING PTTL RANDOMKEY ROLE SCAN"
     " SCARD SISMEMBER SMEMBERS SMISMEMBER SRANDMEMBER SSCAN STRLEN TIME TTL TYPE WAIT WAITAOF XINFO XLEN XPENDING"
     " XRANGE XREAD XREVRANGE ZCARD ZCOUNT ZLEXCOUNT ZMSCORE ZRANGE ZRANGEBYLEX ZRANGEBYSCORE ZRANK ZREVRANGE"
-    " ZREVRANK ZSCAN ZSCORE".split()
+    " ZREVRANK ZSCAN ZSCORE"
 )
 """Commands that change nothing: if their reply is lost, nothing is unknown."""
-
-_pack = cast("Callable[[tuple[Part, ...]], bytes]", hiredis.pack_command)
-
-
-def pack(parts: tuple[Part, ...]) -> bytes:
-    """Spell a command in the protocol. ConfigError if a part is not bytes, str or int (of 64 bits)."""
-    try:
-        return _pack(parts)
-    except (TypeError, UnicodeEncodeError) as wrong:
-        kinds = ", ".join(type(part).__name__ for part in parts)
-        raise ConfigError(
-            f"{parts[:1]!r} takes bytes, valid text and 64-bit integers, got ({kinds}): {wrong}", value=parts[:1]
-        ) from None
 
 
 class Request:
@@ -106,9 +99,8 @@ def _keys(name: str, parts: tuple[Part, ...]) -> tuple[Part, ...]:
     if name in ("EVAL", "EVALSHA", "EVAL_RO", "EVALSHA_RO", "FCALL"):
         return tuple(parts[3 : 3 + int(parts[2])])
     if name in ("XREAD", "XREADGROUP"):
-        words = [_word(part) for part in parts]
-        start = words.index("STREAMS") + 1
+        start = next((at for at, part in enumerate(parts, 1) if _word(part) == "STREAMS"), len(parts))
         return tuple(parts[start : start + (len(parts) - start) // 2])
     if name in KEY_SECOND:
         return tuple(parts[2:3])
-    return tuple(parts[1:2])
+    return tuple(parts[1:]) if name in ALL_KEYS else tuple(parts[1:2])

@@ -7,10 +7,11 @@ from typing import Protocol
 
 from blackboard.errors import ServerRefused
 from blackboard.store.address import Endpoint
-from blackboard.store.connection import ErrorReply, Lost
+from blackboard.store.connection import Lost
 from blackboard.store.dial import Dialer
 from blackboard.store.node import Locate, Node
-from blackboard.store.request import Part, command
+from blackboard.store.protocol import ErrorReply, Part
+from blackboard.store.request import command
 
 __all__ = ["Sentinels", "Single", "Topology"]
 
@@ -114,11 +115,11 @@ class Sentinels:
     async def _ask(self, sentinel: Endpoint) -> Endpoint:
         ask = command(("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._master)).packed
         reply = await self._dialer.ask(sentinel, ask)
-        if not isinstance(reply, list):
+        if reply is None or isinstance(reply, ErrorReply):
             raise Lost(f"it does not know master {self._master!r} ({reply!r})", written=False)
         return Endpoint(reply[0].decode(), int(reply[1]))
 
     async def _verify(self, endpoint: Endpoint) -> None:
         role = await self._node_dialer.ask(endpoint, command(("ROLE",)).packed)
-        if isinstance(role, list) and role[0] != b"master":
+        if not isinstance(role, ErrorReply) and role[0] != b"master":
             raise Lost(f"{endpoint} is {role[0].decode()}, not master", written=False)

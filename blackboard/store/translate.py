@@ -6,7 +6,7 @@ import re
 from enum import Enum
 
 from blackboard.errors import BlackboardError, OutcomeUnknown, ServerRefused, ServerUnavailable
-from blackboard.store.connection import ErrorReply
+from blackboard.store.protocol import ErrorReply
 from blackboard.store.request import Request
 
 __all__ = ["Verdict", "code", "gave_up", "refused", "verdict"]
