@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from blackboard.board import Blackboard as Blackboard
-    from blackboard.checkpoints.state import Log as Log
+    from blackboard.checkpoints.log import Log as Log
     from blackboard.errors import BlackboardError as BlackboardError
     from blackboard.errors import ConfigError as ConfigError
     from blackboard.errors import EffectBusy as EffectBusy
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from blackboard.settings import MemoryNamespace as MemoryNamespace
     from blackboard.settings import Settings as Settings
 
-    __version__: str
+__version__ = "0.1.0"
 
 _HOMES = {
     "Blackboard": "blackboard.board",
@@ -40,7 +40,7 @@ _HOMES = {
     "EffectUnknown": "blackboard.errors",
     "LeaseHeld": "blackboard.errors",
     "LeaseLost": "blackboard.errors",
-    "Log": "blackboard.checkpoints.state",
+    "Log": "blackboard.checkpoints.log",
     "MemoryNamespace": "blackboard.settings",
     "NotDurable": "blackboard.errors",
     "OutcomeUnknown": "blackboard.errors",
@@ -74,16 +74,14 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name == "__version__":
-        from importlib.metadata import version
+if not TYPE_CHECKING:  # a type checker knows the names from the imports above and should miss any other
 
-        return version("agent-blackboard")
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(_HOMES[name]), name)
-    globals()[name] = value
-    return value
+    def __getattr__(name: str) -> Any:
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(import_module(_HOMES[name]), name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

@@ -83,7 +83,7 @@ class Backend(_Table):
     """Where the embedded server keeps its data; by default `BLACKBOARD_DIR`, else the nearest `.blackboard` upwards. Unused with a URL."""
     retry_deadline: Duration = _field("10s")
     """How long a call is tried again over lost connections before it raises."""
-    connect_timeout: Duration = _field("5s")
+    connect_timeout: Duration = _field("2s")
     """How long opening one connection may take."""
     response_timeout: Duration = _field("5s")
     """How long one reply may take before its connection is given up."""

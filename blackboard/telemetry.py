@@ -6,7 +6,7 @@ OpenTelemetry is used if its API is installed, and only then; without it spans a
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
@@ -22,7 +22,7 @@ def logger(room: str) -> logging.Logger:
 
 
 @contextmanager
-def span(name: str, **attributes: Attribute | None) -> Iterator[None]:
+def span(name: str, **attributes: Attribute | None) -> Generator[None]:
     """Wrap a block in the span `blackboard.<name>`, with attributes `blackboard.<attribute>`; None is left out.
 
     An exception marks the span and passes unchanged.
