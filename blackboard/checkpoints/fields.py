@@ -10,11 +10,11 @@ from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
 from itertools import takewhile
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 from uuid import UUID
 
 from blackboard.checkpoints.channels import Channel, Items, Ref, Segments, Value
-from blackboard.checkpoints.log import Log, encoded, pending, stored_up_to
+from blackboard.checkpoints.log import Log, Tail, tail_of
 from blackboard.codec import Types, decode, encode, join
 from blackboard.errors import CorruptValue
 
@@ -64,12 +64,12 @@ def capture(value: Any, path: str, inline_limit: int) -> Content:
     value, a dict with other keys than plain scalars too.
     """
     if type(value) is list:
-        items = [encode(item, path=f"{path}[{index}]") for index, item in enumerate(value)]
+        items = [encode(item, path=f"{path}[{index}]") for index, item in enumerate(cast("list[Any]", value))]
         if sum(map(len, items)) + len(items) < inline_limit:
             return ValueContent(join(items))
         return ListContent(items, tuple(map(_digest, items)))
-    if type(value) is dict and all(map(_is_key, value)):
-        entries = dict(_entry(key, item, path) for key, item in value.items())
+    if type(value) is dict and all(map(_is_key, cast("dict[Any, Any]", value))):
+        entries = dict(_entry(key, item, path) for key, item in cast("dict[Any, Any]", value).items())
         if sum(map(len, entries.values())) > inline_limit:
             return DictContent(entries, {key: _digest(entry) for key, entry in entries.items()})
     return ValueContent(encode(value, path=path))
@@ -77,7 +77,8 @@ def capture(value: Any, path: str, inline_limit: int) -> Content:
 
 def capture_log(held: Log[Any]) -> LogContent:
     """Take a Log as it is now: it costs a copy of what is pending."""
-    return LogContent(held, len(held), pending(held))
+    tail = tail_of(held)
+    return LogContent(tail, len(held), tail.encoded.copy())
 
 
 def open_items(ref: Ref, items: Sequence[bytes], types: Types) -> tuple[Any, Known]:
@@ -129,18 +130,18 @@ class ValueContent:
 class LogContent:
     """A Log up to the length that it had; `new` is what no acknowledged commit has stored."""
 
-    log: Log[Any]
+    tail: Tail
     mark: int
     new: Sequence[bytes]
 
     def channel(self, stored: Stored | None) -> Channel:
         """Give what is new behind all that is stored."""
         base = stored.ref.segments if stored is not None and len(self.new) < self.mark else ()
-        return Items("log", base, self.new, lambda: encoded(self.log, self.mark))
+        return Items("log", base, self.new, lambda: self.tail.encode(self.mark))
 
     def acknowledged(self) -> Known:
         """Let the Log forget the bytes that are stored; None, it knows by itself what is new."""
-        stored_up_to(self.log, self.mark)
+        self.tail.acknowledge(self.mark)
         return None
 
 
@@ -153,7 +154,8 @@ class ListContent:
 
     def channel(self, stored: Stored | None) -> Channel:
         """Give the items from the first difference on, behind a prefix of what is stored."""
-        same, base = 0, ()
+        same = 0
+        base: Segments = ()
         if stored is not None and isinstance(stored.known, Sequence):
             pairs = zip(stored.known, self.mark, strict=False)
             same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
@@ -198,7 +200,9 @@ class DictContent:
     def _changes(self, known: Mapping[bytes, bytes]) -> list[bytes]:
         kept = _leading(self.digests, known)
         gone = [join([key]) for key in known if key not in kept]
-        return gone + [self.entries[key] for key, digest in self.digests.items() if key not in kept or known[key] != digest]
+        return gone + [
+            self.entries[key] for key, digest in self.digests.items() if key not in kept or known[key] != digest
+        ]
 
 
 def _leading(order: Iterable[bytes], known: Iterable[bytes]) -> set[bytes]:
@@ -225,7 +229,7 @@ def _entry(key: Any, item: Any, path: str) -> tuple[bytes, bytes]:
 
 def _is_key(key: Any) -> bool:
     """Tell whether a key can stand in a map; NaN cannot, it is no key twice."""
-    return (type(key) in _KEYS or isinstance(key, Enum)) and key == key
+    return (type(key) in _KEYS or isinstance(key, Enum)) and bool(key == key)  # noqa: PLR0124
 
 
 def _digest(data: bytes) -> bytes:

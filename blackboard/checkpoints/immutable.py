@@ -5,17 +5,30 @@ from __future__ import annotations
 import dataclasses
 import enum
 import types
-import typing
 from collections.abc import Iterable, Iterator
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from fractions import Fraction
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6Interface, IPv6Network
 from pathlib import PurePath
-from typing import Annotated, Any, ForwardRef, Literal, NewType, TypeVar, Union, get_args, get_origin
+from typing import (
+    Annotated,
+    Any,
+    ForwardRef,
+    Literal,
+    NewType,
+    TypeVar,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 from uuid import UUID
 
 from pydantic import BaseModel
+
+from blackboard.codec.classes import is_class
 
 __all__ = ["Unresolved", "mutable_type", "mutable_value"]
 
@@ -46,83 +59,94 @@ def mutable_value(value: Any) -> str | None:
 
     Sees what an annotation cannot: an instance of a subclass that is not frozen, or a type variable's value.
     """
-    kind = type(value)
+    kind = cast("type[Any]", type(value))
     if kind in _ATOMS or issubclass(kind, _FAMILIES):
         return None
     if issubclass(kind, _BOXES):
         return _first(map(mutable_value, value))
     if not _frozen(kind):
         return kind.__qualname__
-    names = kind.model_fields if issubclass(kind, BaseModel) else (part.name for part in dataclasses.fields(kind))
-    return _first(mutable_value(getattr(value, name)) for name in names)
+    return _first(mutable_value(getattr(value, name)) for name in _names(kind))
 
 
 def _first(found: Iterable[str | None]) -> str | None:
     return next((name for name in found if name is not None), None)
 
 
-def _mutable(annotation: Any, seen: set[int]) -> Iterator[str | None]:
+def _mutable(annotation: Any, seen: set[int]) -> Iterator[str]:
     """Yield the names of mutable parts; `seen` holds the classes above, which a recursive type meets again."""
     origin = get_origin(annotation)
-    if annotation is None or annotation in (Ellipsis, ()) or origin is Literal or isinstance(annotation, TypeVar):
-        return
     if isinstance(annotation, str | ForwardRef):
         raise Unresolved(str(annotation))
-    if isinstance(annotation, NewType):
-        yield from _mutable(annotation.__supertype__, seen)
-    elif isinstance(annotation, type) and origin is None:
+    if annotation is None or annotation is Ellipsis or origin is Literal or isinstance(annotation, TypeVar):
+        return
+    if is_class(annotation) and origin is None:
         yield from _mutable_class(annotation, seen)
-    elif origin is Annotated:
-        yield from _mutable(annotation.__origin__, seen)
-    elif origin in (Union, types.UnionType, *_BOXES):
-        for part in get_args(annotation):
-            yield from _mutable(part, seen)
-    elif (alias := getattr(annotation, "__value__", None)) is not None and id(annotation) not in seen:
-        seen.add(id(annotation))
-        yield from _mutable(alias, seen)
-    elif isinstance(origin, type) and _frozen(origin):
-        for part in (origin, *get_args(annotation)):
-            yield from _mutable(part, seen)
-    elif alias is None:
+    elif (parts := _parts(annotation, origin)) is None:
         yield _spell(annotation)
+    elif id(annotation) not in seen:
+        seen.add(id(annotation))
+        for part in parts:
+            yield from _mutable(part, seen)
 
 
-def _mutable_class(cls: type, seen: set[int]) -> Iterator[str | None]:
+def _parts(annotation: Any, origin: Any) -> tuple[Any, ...] | None:
+    """Return the types that a special form is made of; None for one whose values are, or may be, mutable."""
+    if isinstance(annotation, NewType):
+        return (annotation.__supertype__,)
+    if origin is Annotated:
+        return (annotation.__origin__,)
+    if origin in (Union, types.UnionType, *_BOXES):
+        return get_args(annotation)
+    if hasattr(annotation, "__value__"):  # a type alias
+        return (annotation.__value__,)
+    if is_class(origin) and _frozen(origin):
+        return (origin, *get_args(annotation))
+    return None
+
+
+def _mutable_class(cls: type[Any], seen: set[int]) -> Iterator[str]:
     if cls in _ATOMS or issubclass(cls, _FAMILIES) or id(cls) in seen:
         return
-    named = issubclass(cls, tuple) and hasattr(cls, "_fields")
-    if not (named or _frozen(cls)):
+    if not (_named(cls) or _frozen(cls)):
         yield _spell(cls)
         return
     seen.add(id(cls))
-    for name, annotation in _fields(cls):
-        for part in _mutable(annotation, seen):
+    hints = _hints(cls)
+    for name in _names(cls):
+        for part in _mutable(hints.get(name, Any), seen):
             yield f"{part} (in {cls.__name__}.{name})"
 
 
-def _frozen(cls: type) -> bool:
+def _frozen(cls: type[Any]) -> bool:
     if issubclass(cls, BaseModel):
         return cls.model_config.get("frozen") is True and cls.model_config.get("extra") != "allow"
-    return dataclasses.is_dataclass(cls) and cls.__dataclass_params__.frozen  # type: ignore[attr-defined, no-any-return]
+    return bool(dataclasses.is_dataclass(cls) and getattr(cls, "__dataclass_params__").frozen)  # noqa: B009
 
 
-def _fields(cls: type) -> Iterator[tuple[str, Any]]:
+def _named(cls: type[Any]) -> bool:
+    return issubclass(cls, tuple) and hasattr(cls, "_fields")
+
+
+def _names(cls: Any) -> Iterable[str]:
+    """Return the names of the fields of a model, named tuple or dataclass."""
+    if issubclass(cls, BaseModel):
+        return list(cls.model_fields)
+    return cls._fields if _named(cls) else [part.name for part in dataclasses.fields(cls)]
+
+
+def _hints(cls: type[Any]) -> dict[str, Any]:
     if issubclass(cls, BaseModel):
         if not cls.__pydantic_complete__ and not cls.model_rebuild(raise_errors=False):
             raise Unresolved(cls.__name__)
-        for name, info in cls.model_fields.items():
-            yield name, info.annotation
-        return
+        return {name: info.annotation for name, info in cls.model_fields.items()}
     try:
-        hints = typing.get_type_hints(cls, include_extras=True)
+        return get_type_hints(cls, include_extras=True)
     except NameError as missing:
         raise Unresolved(str(missing)) from None
-    own = cls._fields if issubclass(cls, tuple) else [part.name for part in dataclasses.fields(cls)]  # type: ignore[attr-defined]
-    for name in own:
-        yield name, hints.get(name, Any)
 
 
 def _spell(annotation: Any) -> str:
     if annotation in _BOXES:
         return f"{annotation.__name__} without the types of its items"
-    return annotation.__qualname__ if isinstance(annotation, type) and not get_args(annotation) else str(annotation).removeprefix("typing.")
+    return annotation.__qualname__ if is_class(annotation) else str(annotation).removeprefix("typing.")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar, final, get_args, get_origin, overload
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar, cast, final, get_args, get_origin, overload
 
 from pydantic import GetCoreSchemaHandler, TypeAdapter
 from pydantic_core import CoreSchema, core_schema
@@ -18,7 +18,7 @@ from blackboard.errors import EncodeError
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-__all__ = ["ItemType", "Log", "adopt", "encoded", "item_type", "pending", "restore", "stored_up_to"]
+__all__ = ["ItemType", "Log", "Tail", "item_type", "restore", "tail_of"]
 
 T = TypeVar("T")
 
@@ -48,6 +48,12 @@ class ItemType:
             self._adapter = TypeAdapter(self.annotation)
         return self._adapter
 
+    @property
+    def adapter_of_all(self) -> TypeAdapter[list[Any]]:
+        """Return the validator of a list of items."""
+        self.check()
+        return TypeAdapter(list[self.annotation])
+
     def admit(self, item: Any, index: int) -> tuple[Any, bytes]:
         """Validate one item strictly and encode it.
 
@@ -56,10 +62,70 @@ class ItemType:
         path = f"{self.path}[{index}]"
         if (part := mutable_value(item)) is not None:
             raise EncodeError(
-                f"{path} holds a {part}, which can change after it was appended; give a {_name(self.annotation)}", path=path
+                f"{path} holds a {part}, which can change after it was appended; give a {_name(self.annotation)}",
+                path=path,
             )
         item = self.adapter.validate_python(item, strict=True)
         return item, encode(item, path=path)
+
+
+class Tail:
+    """What stands behind a Log: its items, and how far they are checked, encoded and stored.
+
+    `encoded` are the items that no acknowledged commit has stored, the last of `items`; `stored` counts those before.
+    As long as `item` is None nobody knows what the Log may hold, and nothing is encoded; `declared` may find out.
+    """
+
+    __slots__ = ("declared", "encoded", "item", "items", "owner", "stored")
+
+    def __init__(self, items: Iterable[Any], declared: Callable[[], ItemType | None] | None = None) -> None:
+        self.items = list(items)
+        self.encoded: list[bytes] = []
+        self.stored = 0
+        self.item: ItemType | None = None
+        self.owner: object = None
+        self.declared = declared
+
+    def extend(self, added: list[Any]) -> None:
+        """Check, encode and add items, all or none of them."""
+        if self.item is None and self.declared is not None and (item := self.declared()) is not None:
+            self.bind(item)
+        if self.item is not None:
+            admitted = [self.item.admit(value, index) for index, value in enumerate(added, len(self.items))]
+            self.encoded += [data for _, data in admitted]
+            added = [value for value, _ in admitted]
+        self.items += added
+
+    def bind(self, item: ItemType) -> None:
+        """Check and encode what the Log holds as items of this type, unless that has been done."""
+        if self.item is not None and self.item.annotation == item.annotation:
+            return
+        if self.item is not None and self.owner is not None:
+            raise ValueError(f"it is the Log of another run, which holds {_name(self.item.annotation)}; pass list(log)")
+        admitted = [item.admit(value, index) for index, value in enumerate(self.items)]
+        self.items = [value for value, _ in admitted]
+        self.encoded = [data for _, data in admitted]
+        self.item = item
+
+    def adopt(self, item: ItemType, owner: object) -> None:
+        """Make the Log the field of a run; EncodeError if it belongs to another one."""
+        if self.owner not in (None, owner):
+            raise EncodeError(
+                f"{item.path} is a Log that belongs to another run or field; give each its own: Log(list(other))",
+                path=item.path,
+            )
+        self.bind(item)
+        self.owner = owner
+
+    def encode(self, count: int) -> list[bytes]:
+        """Encode the first `count` items again, for a store that lost them or wants them compacted."""
+        path = self.item.path if self.item else "log"
+        return [encode(item, path=f"{path}[{index}]") for index, item in enumerate(self.items[:count])]
+
+    def acknowledge(self, count: int) -> None:
+        """Note that the first `count` items are stored; what was appended meanwhile stays to be stored."""
+        del self.encoded[: count - self.stored]
+        self.stored = count
 
 
 @final
@@ -73,21 +139,21 @@ class Log(Sequence[T]):
     run that committed it first: replacing it, or handing it to another run, is refused at the commit.
     """
 
-    __slots__ = ("__orig_class__", "_encoded", "_field", "_item", "_items", "_owner", "_stored")
+    __slots__ = ("_tail",)
 
     def __init__(self, items: Iterable[T] = ()) -> None:
-        self._items: list[T] = list(items)
-        self._encoded: list[bytes] = []
-        self._stored = 0
-        self._item: ItemType | None = None
-        self._field: tuple[type[Any], str] | None = None
-        self._owner: object = None
+        self._tail = Tail(items)
 
     def __init_subclass__(cls, **options: Any) -> NoReturn:
         raise TypeError("Log is final: its items are stored as they are appended")
 
     def __set_name__(self, owner: type[Any], name: str) -> None:
-        self._field = owner, name
+        self._tail.declared = partial(item_type, owner, name)
+
+    def _made_as(self, alias: Any) -> None:
+        self._tail.declared = partial(_item_type, alias, "log")
+
+    __orig_class__ = property(fset=_made_as)  # typing sets it on what `Log[Message]()` makes
 
     def append(self, item: T) -> None:
         """Add one item; raises pydantic's ValidationError or EncodeError, and then nothing was added."""
@@ -95,47 +161,41 @@ class Log(Sequence[T]):
 
     def extend(self, items: Iterable[T]) -> None:
         """Add items, all or none of them; raises as `append` does."""
-        added = list(items)
-        item = _declared(self)
-        if item is not None:
-            admitted = [item.admit(value, index) for index, value in enumerate(added, len(self._items))]
-            self._encoded += [data for _, data in admitted]
-            added = [value for value, _ in admitted]
-        self._items += added
+        self._tail.extend(list(items))
 
     def __len__(self) -> int:
-        return len(self._items)
+        return len(self._tail.items)
 
     @overload
     def __getitem__(self, index: int) -> T: ...
     @overload
     def __getitem__(self, index: slice) -> list[T]: ...
     def __getitem__(self, index: int | slice) -> T | list[T]:
-        return self._items[index]
+        return self._tail.items[index]
 
     def __iter__(self) -> Iterator[T]:
-        return iter(self._items)
+        return iter(self._tail.items)
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, Log | list | tuple):
-            return self._items == list(other)
+            return self._tail.items == list(cast("Iterable[Any]", other))
         return NotImplemented
 
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        return f"<Log of {len(self._items)} items>"
+        return f"<Log of {len(self._tail.items)} items>"
 
     def __copy__(self) -> Self:
-        twin = type(self)(self._items)
-        twin._field = self._field
+        twin = type(self)(self)
+        tail_of(twin).declared = self._tail.declared
         return twin
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         return self.__copy__()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Log, (self._items,)
+        return Log, (self._tail.items,)
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
@@ -152,6 +212,19 @@ class Log(Sequence[T]):
         )
 
 
+def tail_of(log: Log[Any]) -> Tail:
+    """Return what stands behind a Log, for the run that commits it."""
+    return log._tail  # noqa: SLF001
+
+
+def restore(item: ItemType, items: list[Any], owner: object) -> Log[Any]:
+    """Make a Log of items that are stored already: validated at once and not encoded again."""
+    log: Log[Any] = Log(item.adapter_of_all.validate_python(items))
+    tail = tail_of(log)
+    tail.item, tail.owner, tail.stored = item, owner, len(items)
+    return log
+
+
 def item_type(model: type[BaseModel], field: str) -> ItemType | None:
     """Return what a field's Log holds; None if the field is declared as anything else than a Log."""
     info = model.model_fields.get(field)
@@ -159,69 +232,9 @@ def item_type(model: type[BaseModel], field: str) -> ItemType | None:
     return _item_type(annotation, f"state.{field}") if get_origin(annotation) is Log else None
 
 
-def adopt(log: Log[Any], item: ItemType, owner: object) -> None:
-    """Make a Log the field of a run; EncodeError if it belongs to another one."""
-    if log._owner not in (None, owner):
-        raise EncodeError(
-            f"{item.path} is a Log that belongs to another run or field; give each its own: Log(list(other))", path=item.path
-        )
-    _bind(log, item)
-    log._owner = owner
-
-
-def restore(item: ItemType, items: list[Any], owner: object) -> Log[Any]:
-    """Make a Log of items that are stored already: validated at once and not encoded again."""
-    log: Log[Any] = Log(TypeAdapter(list[item.annotation]).validate_python(items))  # type: ignore[name-defined]
-    log._item, log._owner, log._stored = item, owner, len(items)
-    return log
-
-
-def pending(log: Log[Any]) -> list[bytes]:
-    """Return the encoded items that no acknowledged commit has stored; a copy, so that later appends are not in it."""
-    return log._encoded.copy()
-
-
-def encoded(log: Log[Any], count: int) -> list[bytes]:
-    """Encode the first `count` items again, for a store that lost them or wants them compacted."""
-    path = log._item.path if log._item else "state"
-    return [encode(item, path=f"{path}[{index}]") for index, item in enumerate(log._items[:count])]
-
-
-def stored_up_to(log: Log[Any], count: int) -> None:
-    """Note that the first `count` items are stored; what was appended meanwhile stays pending."""
-    del log._encoded[: count - log._stored]
-    log._stored = count
-
-
-def _declared(log: Log[Any]) -> ItemType | None:
-    """Find out what the items are: known, or declared by the class or alias that the Log was made for."""
-    if log._item is None:
-        item = None
-        if log._field is not None:
-            item = item_type(*log._field)
-        elif (alias := getattr(log, "__orig_class__", None)) is not None:
-            item = _item_type(alias, "log")
-        if item is not None:
-            _bind(log, item)
-    return log._item
-
-
-def _bind(log: Log[Any], item: ItemType) -> None:
-    """Check and encode what the Log holds as items of this type, unless that has been done."""
-    known = log._item
-    if known is not None and known.annotation == item.annotation:
-        return
-    if log._owner is not None:
-        raise ValueError(f"it is the Log of another run, with items of type {known and known.annotation}; pass list(log)")
-    admitted = [item.admit(value, index) for index, value in enumerate(log._items)]
-    log._items = [value for value, _ in admitted]
-    log._encoded = [data for _, data in admitted]
-    log._item = item
-
-
 def _become(value: Any, validate: Callable[[Any], Any], item: ItemType) -> Log[Any]:
-    log: Log[Any] = value if isinstance(value, Log) else Log(validate(value))
-    _bind(log, item)
+    log = cast("Log[Any]", value) if isinstance(value, Log) else Log[Any](validate(value))
+    tail_of(log).bind(item)
     return log
 
 

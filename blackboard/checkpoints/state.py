@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar, get_args, get_origin
+from typing import Any, Generic, TypeVar, cast, get_args, get_origin
 
 from pydantic import BaseModel, RootModel, ValidationError
 
 from blackboard.checkpoints.channels import Channel, Keep, Ref
 from blackboard.checkpoints.fields import Content, Mark, Stored, capture, capture_log, open_items
-from blackboard.checkpoints.log import ItemType, Log, adopt, item_type, restore
+from blackboard.checkpoints.log import ItemType, Log, item_type, restore, tail_of
 from blackboard.codec import Types, decode
+from blackboard.codec.classes import is_class
 from blackboard.errors import ConfigError, EncodeError
 
 __all__ = ["Draft", "StateChannels"]
@@ -142,14 +143,15 @@ class StateChannels(Generic[S]):
         """Return the field's Log, which is the same object for the whole run."""
         if name not in self._items:
             raise EncodeError(f"{path} holds a Log and is not declared as one; declare it as Log[...]", path=path)
-        if not isinstance(value, Log) or self._logs.get(name, value) is not value:
+        log = cast("Log[Any]", value) if isinstance(value, Log) else None
+        if log is None or self._logs.get(name, log) is not log:
             raise EncodeError(
                 f"{path} was replaced, but a Log only grows; append to it, or declare the field as a list", path=path
             )
         if name not in self._logs:
-            adopt(value, self._items[name], (self, name))
-            self._logs[name] = value
-        return value
+            tail_of(log).adopt(self._items[name], (self, name))
+            self._logs[name] = log
+        return log
 
 
 def _values(state: BaseModel) -> Iterator[tuple[str, Any]]:
@@ -164,14 +166,16 @@ def _marks(contents: Mapping[str, Content]) -> dict[str, Mark]:
 
 
 def _check_model(model: Any) -> None:
-    if not (isinstance(model, type) and issubclass(model, BaseModel)) or model is BaseModel or issubclass(model, RootModel):
+    if not (is_class(model) and issubclass(model, BaseModel)) or model is BaseModel or issubclass(model, RootModel):
         raise ConfigError(
             f"a state is declared as a subclass of pydantic.BaseModel with fields, not {model!r}; wrap it: "
             "class State(BaseModel): value: ...",
             value=model,
         )
     if not model.__pydantic_complete__ and not model.model_rebuild(raise_errors=False):
-        raise ConfigError(f"{model.__name__} refers to types that are not defined yet; call model_rebuild()", value=model)
+        raise ConfigError(
+            f"{model.__name__} refers to types that are not defined yet; call model_rebuild()", value=model
+        )
 
 
 def _log_fields(model: type[BaseModel]) -> dict[str, ItemType]:
@@ -181,7 +185,9 @@ def _log_fields(model: type[BaseModel]) -> dict[str, ItemType]:
         if item is not None:
             items[name] = item
         elif _mentions_log(info.annotation):
-            raise ConfigError(f"state.{name}: a Log must be the whole type of a field, not a part of {info.annotation}", field=name)
+            raise ConfigError(
+                f"state.{name}: a Log must be the whole type of a field, not a part of {info.annotation}", field=name
+            )
     return items
 
 

@@ -6,7 +6,7 @@ whoever carries the effect out, and attach the reference by which they know it a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -157,6 +157,13 @@ class Effects:
         opened, settled = await self._list(thread, 1)
         found = [*_parsed(OpenEffect, opened), *_parsed(SettledEffect, settled)]
         return sorted(found, key=lambda effect: effect.key)
+
+    async def settled(self, thread: str, names: Sequence[str]) -> dict[str, SettledEffect]:
+        """Read the settled effects among `names`, by key; one that is not settled is left out."""
+        where = keys.ThreadKeys.of(self._namespace, thread)
+        records = await self._store.command("HMGET", where.effects, *names)
+        pairs = zip(names, records, strict=True)
+        return {name: SettledEffect.parse(name.encode(), record) for name, record in pairs if record is not None}
 
     async def _list(self, thread: str, settled: int) -> tuple[list[bytes], list[bytes]]:
         where = keys.ThreadKeys.of(self._namespace, thread)

@@ -1,0 +1,1 @@
+"""Hot, run-scoped checkpoints: the engine that stores threads, native state, and retention."""

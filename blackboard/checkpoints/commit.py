@@ -1,0 +1,172 @@
+"""What a writer hands to the engine, and how it is spelled for commit.lua."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from blackboard import keys
+from blackboard.checkpoints.channels import Channel, Items, Keep, Ref, Segments, Value, digest
+from blackboard.checkpoints.manifest import Manifest, head_frames, log_frame, ref_frame
+from blackboard.claims.effect import Settlement
+from blackboard.errors import EncodeError, StoreRegressed
+
+__all__ = ["MOST_SEGMENTS", "Commit", "Committed", "Arguments"]
+
+MOST_SEGMENTS = 8
+"""A log that would stand in more segments than this is written anew as one."""
+
+Status = Literal["running", "parked", "finished", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One checkpoint to store: its channels and everything that must land together with them.
+
+    `base` says where the channels stood at the last acknowledged checkpoint; `ttl` is in seconds and belongs to a
+    status that ends the thread, None keeps it for ever.
+    """
+
+    step: int
+    channels: Mapping[str, Channel]
+    base: Mapping[str, Ref] = field(default_factory=dict)
+    parent: str | None = None
+    next: str | None = None
+    cursors: bytes = b""
+    pending: bytes = b""
+    result: bytes = b""
+    extra: bytes = b""
+    settlements: Sequence[Settlement] = ()
+    status: Status = "running"
+    ttl: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """The answer to a commit: what was stored, and where its channels stand now. `expires` is server time in ms."""
+
+    checkpoint: str
+    step: int
+    time: int
+    incarnation: str
+    fence: int
+    sequence: int
+    expires: int | None
+    refs: Mapping[str, Ref]
+    repeated: bool = False
+
+
+@dataclass(slots=True)
+class _Push:
+    """A log that grows: where it stands if the items go to its tail, and if they start a segment."""
+
+    name: str
+    pushed: Ref
+    fresh: Ref
+
+
+class Arguments:
+    """One commit spelled for the script; `whole` sends everything, whatever should be stored already."""
+
+    def __init__(self, thread: keys.ThreadKeys, lineage: str, checkpoint: str, op: str) -> None:
+        self.thread, self.lineage, self.checkpoint, self.op = thread, lineage, checkpoint, op
+        self.refs: dict[str, Ref] = {}
+        self._pushes: list[_Push] = []
+        self._keys: list[str] = []
+        self._static: list[bytes] = []
+        self._values: list[str | bytes] = []
+        self._logs: list[str | bytes | int] = []
+        self._checks: list[tuple[str, int]] = []
+
+    def add(self, commit: Commit, *, whole: bool, inline_limit: int, value_limit: int) -> None:
+        """Spell every channel; raises EncodeError for a value over the limit."""
+        for name, channel in commit.channels.items():
+            if isinstance(channel, Value):
+                self._value(name, channel.data, commit.base.get(name), whole, inline_limit, value_limit)
+            elif isinstance(channel, Items):
+                self._items(name, channel, whole)
+            else:
+                self._keep(name, channel, whole)
+
+    def _value(self, name: str, data: bytes, base: Ref | None, whole: bool, inline_limit: int, value_limit: int) -> None:
+        if len(data) > value_limit:
+            raise EncodeError(
+                f"channel {name!r} has {len(data)} bytes, over the namespace's value_limit of {value_limit}: "
+                "store it as an artifact or raise the limit",
+                path=name,
+            )
+        if len(data) <= inline_limit:
+            return self._stand(name, Ref("value", inline=data))
+        named = digest(data)
+        stored = base is not None and base.digest == named and not whole
+        self._values += [named, b"" if stored else data]
+        return self._stand(name, Ref("value", digest=named))
+
+    def _items(self, name: str, items: Items, whole: bool) -> None:
+        base, new = items.base, items.new
+        if whole or (new and len(base) >= MOST_SEGMENTS):
+            base, new = (), items.whole()
+        if not new:
+            self._refer(name, base)
+            return self._stand(name, Ref(items.kind, segments=base))
+        fresh: Segments = (*base, (self.op, len(new)))
+        pushed = fresh
+        if base:
+            tail, counted = base[-1]
+            pushed = (*base[:-1], (tail, counted + len(new)))
+            self._keys.append(self.thread.log(name, tail, self.lineage))
+            self._refer(name, base[:-1])
+        else:
+            counted = -1
+            self._keys.append(self.thread.log(name, self.op, self.lineage))
+        key = self.thread.log(name, self.op, self.lineage)
+        self._keys.append(key)
+        self._pushes.append(_Push(name, Ref(items.kind, segments=pushed), Ref(items.kind, segments=fresh)))
+        part = key[len(self.thread.prefix) + 1 :]
+        frames = log_frame(items.kind, name, pushed), log_frame(items.kind, name, fresh)
+        self._logs += [counted, *frames, part, len(new), *new]
+        return None
+
+    def _keep(self, name: str, keep: Keep, whole: bool) -> None:
+        if whole:
+            raise StoreRegressed(
+                f"channel {name!r} refers to content that the store no longer has, and nobody holds it", channel=name
+            )
+        if keep.ref.digest is not None:
+            self._values += [keep.ref.digest, b""]
+        self._refer(name, keep.ref.segments)
+        self._stand(name, keep.ref)
+
+    def _refer(self, name: str, segments: Segments) -> None:
+        self._checks += [(self.thread.log(name, segment, self.lineage), count) for segment, count in segments]
+
+    def _stand(self, name: str, ref: Ref) -> None:
+        self.refs[name] = ref
+        self._static.append(ref_frame(name, ref))
+
+    def keys(self, commit: Commit) -> list[str]:
+        """Spell KEYS."""
+        t, lineage = self.thread, self.lineage
+        own = t.checkpoint(self.checkpoint, lineage)
+        parent = own if commit.parent is None else t.checkpoint(commit.parent, lineage)
+        fixed = [t.meta, t.latest(lineage), t.lock, t.ops, t.history(lineage), t.values, t.parts, t.effects, t.effects_open]
+        return [*fixed, own, parent, t.writes(self.checkpoint, lineage), *self._keys, *(key for key, _ in self._checks)]
+
+    def args(self, commit: Commit, head: Sequence[bytes | str | int], fence: int) -> list[bytes | str | int]:
+        """Spell ARGV; `head` is everything up to the manifest."""
+        manifest = Manifest(
+            self.checkpoint, 0, commit.step, commit.parent, commit.next, self.op, fence,
+            commit.cursors, commit.pending, commit.result, commit.extra,
+        )  # fmt: skip
+        args: list[bytes | str | int] = [*head, head_frames(manifest) + b"".join(self._static)]
+        args += [len(self._values) // 2, *self._values, len(self._pushes), *self._logs]
+        args += [len(self._checks), *(count for _, count in self._checks), len(commit.settlements)]
+        for settlement in commit.settlements:
+            args += [settlement.key, settlement.expect, settlement.within(self.checkpoint)]
+        return args
+
+    def chosen(self, flags: bytes) -> dict[str, Ref]:
+        """Tell where the channels stand, after the script said which logs it pushed to their tail."""
+        chosen = {p.name: p.pushed if flag == 0x31 else p.fresh for p, flag in zip(self._pushes, flags, strict=True)}
+        return {**self.refs, **chosen}

@@ -1,0 +1,30 @@
+-- Turn a thread into a tombstone; its parts are removed afterwards, in slices.
+-- KEYS: meta, lock, latest, effects_open
+-- ARGV: mode, incarnation, tombstone_ms
+-- Returns: {"OK", removing} | {"NONE"} | {"UNRESOLVED", key...} | {"REGRESSED", what}
+--
+-- mode is "delete" (whoever holds it) or "expired" (only if that incarnation has expired).
+
+local now = now_us()
+local m = read_meta(KEYS[1], now)
+if not m.status then
+  if redis.call('EXISTS', KEYS[3]) == 1 then return {'REGRESSED', 'meta'} end
+  return {'NONE'}
+end
+if m.status == 'deleted' then
+  if m.removing then return {'OK', m.removing} end
+  return {'NONE'}
+end
+if ARGV[1] == 'expired' and not (m.expired and m.incarnation == ARGV[2]) then return {'NONE'} end
+local open = redis.call('HKEYS', KEYS[4])
+if ARGV[1] == 'delete' and #open > 0 and not m.expired then
+  return {'UNRESOLVED', unpack(open, 1, math.min(#open, 100))}
+end
+
+local removing = m.incarnation or '0'
+local fence = whole(math.max(tonumber(m.fence) + 1, tonumber(now)))
+redis.call('HSET', KEYS[1], 'status', 'deleted', 'removing', removing, 'fence', fence, 'updated', now)
+redis.call('HDEL', KEYS[1], 'incarnation', 'expires', 'holder', 'takeovers')
+redis.call('DEL', KEYS[2], KEYS[3])
+redis.call('PEXPIRE', KEYS[1], ARGV[3])
+return {'OK', removing}

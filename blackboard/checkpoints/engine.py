@@ -1,0 +1,258 @@
+"""The engine: a thread is stored as checkpoints over channels, and one script writes each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from blackboard import keys
+from blackboard.checkpoints.commit import Commit, Committed, Arguments
+from blackboard.checkpoints.manifest import Manifest, Meta, frame, parse
+from blackboard.checkpoints.reading import Reader, Reading, Snapshot
+from blackboard.checkpoints.refusal import Asked, refusal
+from blackboard.checkpoints.retention import RESERVE_MS, Retention
+from blackboard.claims import registry
+from blackboard.claims.lease import Token
+from blackboard.errors import BlackboardError, ConfigError, OutcomeUnknown, StoreRegressed, ThreadGone
+from blackboard.settings import CheckpointNamespace
+from blackboard.store.client import Store
+from blackboard.store.script import Script
+
+__all__ = ["Engine", "Write"]
+
+_COMMIT = Script("blackboard.checkpoints", "commit.lua", prelude=("thread.lua",))
+_WRITES = Script("blackboard.checkpoints", "writes.lua", prelude=("thread.lua",))
+_FAILURE = Script("blackboard.checkpoints", "failure.lua", prelude=("thread.lua",))
+_HISTORY = Script("blackboard.checkpoints", "history.lua", prelude=("thread.lua",), read_only=True)
+
+_ROUNDS = 8
+"""How often a commit answers MISSING, SEQUENCE or REMOVING before it gives up; each has a cause that goes away."""
+
+
+MOST_ENTERED = 10_000
+"""How many threads an engine remembers as listed; forgetting one costs a round trip."""
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """One pending write: stored if (task, index) is free, or over what is there if `overwrite`."""
+
+    task: str
+    index: int
+    data: bytes
+    overwrite: bool = False
+
+    @property
+    def field(self) -> str:
+        """Spell where it stands in its checkpoint's hash."""
+        return f"{keys.encode(self.task, 'task')}:{self.index}"
+
+
+class Engine:
+    """The checkpoints of one namespace.
+
+    A commit is one script and one round trip: it checks that the thread is alive and ours, that its newest
+    checkpoint is the expected parent and that all it refers to is stored; only then it writes, and `latest` last. A
+    repeated call (a lost reply) is recognised by its op id and answered as before. What it cannot do is write over
+    several threads at once: each stands in its own slot.
+    """
+
+    def __init__(self, store: Store, namespace: str, policy: CheckpointNamespace) -> None:
+        self.store, self.namespace, self.policy = store, namespace, policy
+        self.retention = Retention(store, namespace)
+        self._reader = Reader(store, namespace)
+        self._entered: dict[str, str] = {}
+        self._keep_ms = max(1000, int(2000 * store.retry_deadline))
+        self._idle_ms = "" if policy.idle_ttl is None else str(max(1, int(policy.idle_ttl * 1000)))
+
+    async def commit(self, thread: str, commit: Commit, *, token: Token | None = None, sequence: int = 0) -> Committed:
+        """Store the next checkpoint of a driven thread; its id is the thread's sequence after `sequence`.
+
+        Raises LeaseLost, CheckpointConflict, ThreadGone, AlreadyFinished, UnresolvedEffects, StoreRegressed, or
+        LeaseHeld without a token while somebody drives the thread: nothing was written then. OutcomeUnknown says that
+        it may have been: read before going on. A status that ends the thread returns when every key has its expiry.
+        """
+        await self._enter(thread, token)
+        op = self.store.op_id()
+        for _ in range(2):
+            checkpoint = keys.sequence_id(sequence + 1)
+            answer = await self._send(thread, "", checkpoint, op, commit, token, sequence + 1)
+            if isinstance(answer, Committed):
+                return await self._ended(thread, commit, answer)
+            sequence = answer
+        raise OutcomeUnknown(f"thread {thread!r} is written by others without a lease", thread=thread)
+
+    async def put(
+        self, thread: str, checkpoint: str, commit: Commit, *, lineage: str = "", token: Token | None = None
+    ) -> Committed:
+        """Store a checkpoint under an id of the caller's (adapter mode).
+
+        The parent need not be the newest or stored at all; the same id again replaces; the newest is the largest id
+        in byte order. While a lease is live a call without its token is refused with LeaseHeld; one that meets a
+        lapsed lease raises the fence, so that the late holder is refused.
+        """
+        await self._enter(thread, token)
+        answer = await self._send(thread, lineage, checkpoint, self.store.op_id(), commit, token, None)
+        if not isinstance(answer, Committed):
+            raise StoreRegressed(f"thread {thread!r} answered out of turn", thread=thread)
+        return await self._ended(thread, commit, answer)
+
+    async def put_writes(
+        self, thread: str, checkpoint: str, writes: Sequence[Write], *, lineage: str = "", token: Token | None = None
+    ) -> int:
+        """Store pending writes against a checkpoint, also before it arrives; returns how many were new.
+
+        Each (task, index) is kept once; a repetition changes nothing. After a delete they are refused: ThreadGone.
+        """
+        await self._enter(thread, token)
+        where = keys.ThreadKeys.of(self.namespace, thread)
+        own = where.writes(checkpoint, lineage)
+        names = [where.meta, where.lock, where.latest(lineage), where.checkpoint(checkpoint, lineage), own, where.parts]
+        fence, incarnation = _shown(token)
+        args: list[bytes | str | int] = [fence, incarnation, self._idle_ms, RESERVE_MS, own[len(where.prefix) + 1 :]]
+        for write in writes:
+            args += [write.field, write.data, int(write.overwrite)]
+        for _ in range(_ROUNDS):
+            reply = await self.store.call(_WRITES, names, args)
+            if reply[0] == b"OK":
+                return int(reply[1])
+            if reply[0] != b"REMOVING":
+                raise await self._refusal(Asked(self.namespace, thread, None, token and token.fence), reply, token)
+            await self.retention.remove(thread, reply[1].decode())
+        raise OutcomeUnknown(f"the parts of thread {thread!r} come back while they are removed", thread=thread)
+
+    async def read(self, thread: str, checkpoint: str | None = None, *, lineage: str = "") -> Reading:
+        """Read the thread's meta and a checkpoint (the newest, or the one named), as they stood at one moment.
+
+        Raises CheckpointMissing for an id that is not stored, StoreRegressed where what was acknowledged is not there.
+        """
+        return await self._reader.read(thread, checkpoint, lineage)
+
+    async def latest(self, thread: str, *, lineage: str = "") -> Snapshot | None:
+        """Read the newest checkpoint with all that it refers to, in one round trip (two with long logs).
+
+        None only if the server said that there is none.
+        """
+        return (await self.read(thread, lineage=lineage)).snapshot
+
+    async def at(self, thread: str, checkpoint: str, *, lineage: str = "") -> Snapshot | None:
+        """Read one checkpoint by id; None if the thread is not there, CheckpointMissing if only the checkpoint is not."""
+        return (await self.read(thread, checkpoint, lineage=lineage)).snapshot
+
+    async def history(
+        self, thread: str, *, lineage: str = "", limit: int = 50, before: str | None = None
+    ) -> list[Manifest]:
+        """List at most `limit` manifests, newest first, older than the id `before` (which need not exist).
+
+        Reads as many manifests and no contents: one round trip.
+        """
+        if limit < 1:
+            raise ConfigError(f"limit must be at least 1, got {limit}", limit=limit)
+        where = keys.ThreadKeys.of(self.namespace, thread)
+        names = [where.meta, where.history(lineage)]
+        reply = await self.store.call(_HISTORY, names, [before or "", limit, where.checkpoints(lineage)])
+        rows = reply[1:]
+        return [parse(keys.decode(rows[i].decode()), rows[i + 1]) for i in range(0, len(rows), 2)]
+
+    async def meta(self, thread: str) -> Meta:
+        """Read what is true of the whole thread; status `none` if nothing is stored."""
+        where = keys.ThreadKeys.of(self.namespace, thread)
+        return Meta.of(await self.store.command("HGETALL", where.meta))
+
+    async def count_failure(self, thread: str, token: Token) -> None:
+        """Count that the driver's body failed; a hint for people, so a repetition after a lost reply may count twice."""
+        where = keys.ThreadKeys.of(self.namespace, thread)
+        await self.store.call(_FAILURE, [where.meta], [token.fence, token.incarnation or ""])
+
+    async def _send(
+        self, thread: str, lineage: str, checkpoint: str, op: str, commit: Commit, token: Token | None, sequence: int | None
+    ) -> Committed | int:
+        where = keys.ThreadKeys.of(self.namespace, thread)
+        whole = False
+        for _ in range(_ROUNDS):
+            spelled = Arguments(where, lineage, checkpoint, op)
+            spelled.add(commit, whole=whole, inline_limit=self.policy.inline_limit, value_limit=self.policy.value_limit)
+            head = self._head(lineage, checkpoint, op, commit, token, sequence)
+            reply = await self.store.call(_COMMIT, spelled.keys(commit), spelled.args(commit, head, token.fence if token else 0))
+            match reply[0]:
+                case b"OK":
+                    return _committed(checkpoint, commit, spelled.chosen(reply[4]), reply, sequence)
+                case b"DUP":
+                    refs = parse(checkpoint, reply[4]).refs
+                    return replace(_committed(checkpoint, commit, refs, reply, sequence), repeated=True)
+                case b"MISSING" if not whole:
+                    whole = True
+                case b"SEQUENCE":
+                    return int(reply[1])
+                case b"REMOVING":
+                    await self.retention.remove(thread, reply[1].decode())
+                case _:
+                    asked = Asked(self.namespace, thread, commit.parent, token and token.fence)
+                    raise await self._refusal(asked, reply, token)
+        raise OutcomeUnknown(f"the parts of thread {thread!r} come back while they are removed", thread=thread)
+
+    def _head(
+        self, lineage: str, checkpoint: str, op: str, commit: Commit, token: Token | None, sequence: int | None
+    ) -> list[bytes | str | int]:
+        fence, incarnation = _shown(token)
+        mode, number = ("adapter", "") if sequence is None else ("native", str(sequence))
+        ttl_ms = "" if commit.ttl is None else str(max(1, int(commit.ttl * 1000)))
+        part = f"@{keys.encode(lineage, 'lineage')}" if lineage else ""
+        parent = "" if commit.parent is None else keys.encode(commit.parent, "checkpoint id")
+        name = keys.encode(checkpoint, "checkpoint id")
+        return [mode, op, self._keep_ms, fence, incarnation, parent, name, number, commit.status, self._idle_ms, ttl_ms, part]
+
+    async def _enter(self, thread: str, token: Token | None) -> None:
+        """Enter a thread into the namespace's list before its first write from here; a lease has done it already."""
+        if token is None and thread not in self._entered:
+            await registry.enter(self.store, self.namespace, thread)
+
+    async def _known(self, thread: str, incarnation: str) -> None:
+        """Remember that a thread is listed; its next incarnation is entered anew, for its row went with the old one."""
+        if self._entered.get(thread) == incarnation:
+            return
+        if thread in self._entered:
+            await registry.enter(self.store, self.namespace, thread)
+        elif len(self._entered) >= MOST_ENTERED:
+            self._entered.clear()
+        self._entered[thread] = incarnation
+
+    async def _ended(self, thread: str, commit: Commit, committed: Committed) -> Committed:
+        await self._known(thread, committed.incarnation)
+        if commit.status in ("finished", "failed") and committed.expires is not None:
+            await self.retention.expire(thread, committed.incarnation, committed.expires)
+        return committed
+
+    async def _refusal(self, asked: Asked, reply: Sequence[Any], token: Token | None) -> BlackboardError:
+        error = refusal(asked, reply)
+        if token is not None and isinstance(error, ThreadGone) and error.ids["why"] == "missing":
+            return await self._missing(asked, error)
+        return error
+
+    async def _missing(self, asked: Asked, gone: ThreadGone) -> BlackboardError:
+        """Tell a thread that expired from one that the store lost: its row in the thread list and the epoch know."""
+        row = await self.store.command("ZSCORE", keys.threads(asked.namespace, keys.shard(asked.thread)), asked.thread)
+        epoch = await self.store.command("EXISTS", keys.EPOCH)
+        due = row is not None and float(row) > 0
+        if due or (row is None and epoch == 1):
+            return gone
+        return StoreRegressed(
+            f"the store has lost thread {asked.thread!r}, which was written and never deleted",
+            namespace=asked.namespace, thread=asked.thread, lost="meta",
+        )  # fmt: skip
+
+
+def _shown(token: Token | None) -> tuple[str, str]:
+    if token is None:
+        return "", ""
+    return str(token.fence), token.incarnation or ""
+
+
+def _committed(
+    checkpoint: str, commit: Commit, refs: Mapping[str, Any], reply: Sequence[Any], sequence: int | None
+) -> Committed:
+    expires = int(reply[5]) if reply[5] else None
+    return Committed(
+        checkpoint, commit.step, int(reply[1]), reply[2].decode(), int(reply[3]), sequence or 0, expires, refs
+    )  # fmt: skip

@@ -1,0 +1,150 @@
+"""The stored form of one checkpoint: `bb1` and tagged, length-prefixed frames that Lua can walk as well."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from blackboard import keys
+from blackboard.checkpoints.channels import Ref, Segments
+from blackboard.errors import CorruptValue
+
+__all__ = ["Manifest", "Meta", "frame", "log_frame", "parse", "ref_frame"]
+
+MAGIC = b"bb1"
+_LOGS = {"log": b"l", "map": b"m"}
+_KINDS: Mapping[bytes, Any] = {b"l": "log", b"m": "map"}
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """One checkpoint without its contents: what to do next and where every channel stands.
+
+    `time` is server time in µs; `cursors`, `pending`, `result` and `extra` are bytes of the face that wrote them.
+    """
+
+    checkpoint: str
+    time: int
+    step: int
+    parent: str | None
+    next: str | None
+    op: str
+    fence: int
+    cursors: bytes = b""
+    pending: bytes = b""
+    result: bytes = b""
+    extra: bytes = b""
+    refs: Mapping[str, Ref] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Meta:
+    """What is true of a whole thread; times in µs of the server, `expires` in ms, None = never."""
+
+    status: str
+    fence: int = 0
+    holder: str | None = None
+    sequence: int = 0
+    incarnation: str | None = None
+    expires: int | None = None
+    created: int = 0
+    updated: int = 0
+    takeovers: int = 0
+    failures: int = 0
+    pruned: str = ""
+    removing: str | None = None
+    reason: str | None = None
+
+    @classmethod
+    def of(cls, flat: list[bytes]) -> Meta:
+        """Read the reply of HGETALL; an empty one is the status `none`."""
+        pairs = {flat[i].decode(): flat[i + 1].decode() for i in range(0, len(flat), 2)}
+        numbers = {k: int(pairs[k]) for k in ("fence", "sequence", "expires", "created", "updated", "takeovers", "failures") if k in pairs}
+        texts = {k: pairs[k] for k in ("holder", "incarnation", "pruned", "removing", "reason") if k in pairs}
+        return cls(status=pairs.get("status", "none"), **numbers, **texts)  # type: ignore[arg-type]
+
+
+def frame(tag: bytes, payload: bytes) -> bytes:
+    """Spell one frame: length, colon, tag, space, payload."""
+    return b"%d:%b %b" % (len(tag) + 1 + len(payload), tag, payload)
+
+
+def head_frames(manifest: Manifest) -> bytes:
+    """Spell everything of a manifest but its time and its channels."""
+    head = {"step": manifest.step, "parent": manifest.parent, "next": manifest.next, "op": manifest.op, "fence": manifest.fence}
+    text = json.dumps({k: v for k, v in head.items() if v is not None}, separators=(",", ":")).encode()
+    parts = [frame(b"h", text)]
+    for tag, payload in ((b"c", manifest.cursors), (b"p", manifest.pending), (b"r", manifest.result), (b"x", manifest.extra)):
+        if payload:
+            parts.append(frame(tag, payload))
+    return b"".join(parts)
+
+
+def ref_frame(name: str, ref: Ref) -> bytes:
+    """Spell where one channel stands."""
+    if ref.kind != "value":
+        return log_frame(ref.kind, name, ref.segments)
+    if ref.inline is not None:
+        return frame(b"i", keys.encode(name, "channel").encode() + b" " + ref.inline)
+    return frame(b"d", f"{keys.encode(name, 'channel')} {ref.digest}".encode())
+
+
+def log_frame(kind: str, name: str, segments: Segments) -> bytes:
+    """Spell where a log or map stands."""
+    spelled = " ".join(f"{segment},{count}" for segment, count in segments)
+    return frame(_LOGS[kind], f"{keys.encode(name, 'channel')} {spelled}".encode())
+
+
+def parse(checkpoint: str, data: bytes) -> Manifest:
+    """Read a stored manifest; raises CorruptValue for bytes that are not one."""
+    try:
+        return _parse(checkpoint, data)
+    except (ValueError, KeyError, IndexError, TypeError) as error:
+        raise CorruptValue(f"checkpoint {checkpoint!r} is not readable: {error}", checkpoint=checkpoint) from error
+
+
+def _parse(checkpoint: str, data: bytes) -> Manifest:
+    if not data.startswith(MAGIC):
+        raise ValueError("it does not begin with bb1")
+    frames = _frames(data)
+    time = int(next(frames))
+    head: dict[str, Any] | None = None
+    texts = {b"c": b"", b"p": b"", b"r": b"", b"x": b""}
+    refs: dict[str, Ref] = {}
+    for payload in frames:
+        tag, _, rest = payload.partition(b" ")
+        if tag == b"h":
+            head = json.loads(rest)
+        elif tag in texts:
+            texts[tag] = rest
+        else:
+            name, _, where = rest.partition(b" ")
+            refs[keys.decode(name.decode())] = _ref(tag, where)
+    if head is None:
+        raise ValueError("it has no head")
+    return Manifest(
+        checkpoint, time, head["step"], head.get("parent"), head.get("next"), head["op"], head["fence"],
+        texts[b"c"], texts[b"p"], texts[b"r"], texts[b"x"], refs,
+    )  # fmt: skip
+
+
+def _ref(tag: bytes, where: bytes) -> Ref:
+    if tag == b"i":
+        return Ref("value", inline=where)
+    if tag == b"d":
+        return Ref("value", digest=where.decode())
+    pairs = (text.rpartition(",") for text in where.decode().split())
+    return Ref(_KINDS[tag], segments=tuple((segment, int(count)) for segment, _, count in pairs))
+
+
+def _frames(data: bytes) -> Iterator[bytes]:
+    position = len(MAGIC)
+    while position < len(data):
+        colon = data.index(b":", position)
+        start, size = colon + 1, int(data[position:colon])
+        if start + size > len(data):
+            raise ValueError("it is cut short")
+        yield data[start : start + size]
+        position = start + size

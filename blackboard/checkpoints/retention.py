@@ -1,0 +1,168 @@
+"""How threads end: expiry for every key of a closed thread, tombstones, and the removal of what is left."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+
+from blackboard import keys
+from blackboard.checkpoints.refusal import Asked, refusal
+from blackboard.claims.lease import Token
+from blackboard.store.client import Store
+from blackboard.store.script import Script
+
+__all__ = ["RESERVE_MS", "SLICE", "Retention"]
+
+_CLOSE = Script("blackboard.checkpoints", "close.lua", prelude=("thread.lua",))
+_DELETE = Script("blackboard.checkpoints", "delete.lua", prelude=("thread.lua",))
+_EXPIRE = Script("blackboard.checkpoints", "expire.lua")
+_REMOVE = Script("blackboard.checkpoints", "remove.lua")
+
+RESERVE_MS = 7 * 24 * 3600 * 1000
+"""How long a tombstone, and a thread without its first checkpoint, stay: longer than any call waits."""
+
+SLICE = 250
+"""Checkpoints per slice: 500 keys in one script, which holds the server for less than a few ms."""
+
+
+class Retention:
+    """The end of the threads of one namespace; every part of it can be repeated and resumed by anybody."""
+
+    def __init__(self, store: Store, namespace: str) -> None:
+        self._store, self._namespace = store, namespace
+
+    async def close(self, thread: str, *, status: str, ttl: float | None, token: Token | None = None) -> None:
+        """Finish or fail a thread without a checkpoint and give every key of it the expiry, `ttl` seconds from now.
+
+        Raises UnresolvedEffects while an effect is open; otherwise as a commit does. If it raises after the thread was
+        closed (an outage), the thread is closed all the same, and calling again goes on with the slices.
+        """
+        where = keys.ThreadKeys.of(self._namespace, thread)
+        fence, incarnation = ("", "") if token is None else (str(token.fence), token.incarnation or "")
+        ttl_ms = "" if ttl is None else max(1, int(ttl * 1000))
+        reply = await self._store.call(
+            _CLOSE, [where.meta, where.lock, where.latest(), where.effects_open], [fence, incarnation, status, ttl_ms]
+        )
+        if reply[0] != b"OK":
+            raise refusal(Asked(self._namespace, thread, None, token and token.fence), reply)
+        if reply[2]:
+            await self.expire(thread, reply[1].decode(), int(reply[2]))
+
+    async def expire(self, thread: str, incarnation: str, expires: int) -> None:
+        """Put PEXPIREAT on every key of a closed thread, in slices, meta last; `expires` is server time in ms."""
+        where = keys.ThreadKeys.of(self._namespace, thread)
+        await self._due(thread, expires)
+        async for names, _, _ in self._slices(where, drain=False):
+            await self._store.call(_EXPIRE, [where.meta, *names], [incarnation, expires])
+        last = [*self._fixed(where), where.lock, where.history(), where.parts, where.meta]
+        await self._store.call(_EXPIRE, [where.meta, *last], [incarnation, expires])
+
+    async def delete(self, thread: str) -> bool:
+        """Delete a thread and all of it, whoever drives it; True if there was one.
+
+        A tombstone refuses late writes for 7 days. Raises UnresolvedEffects while an effect is running or unknown. If it
+        raises in the middle, the thread is gone for every reader and the rest goes with the next call or sweep.
+        """
+        where = keys.ThreadKeys.of(self._namespace, thread)
+        removing = await self._tombstone(thread, where, "delete", "")
+        if removing is None:
+            return False
+        await self._clear(thread, where, removing)
+        return True
+
+    async def remove(self, thread: str, incarnation: str) -> None:
+        """Remove what is left of an incarnation that expired or was deleted."""
+        where = keys.ThreadKeys.of(self._namespace, thread)
+        removing = await self._tombstone(thread, where, "expired", incarnation)
+        if removing is not None:
+            await self._clear(thread, where, removing)
+
+    async def sweep(self, limit: int = 100) -> int:
+        """Remove at most `limit` threads that are overdue and drop their rows; returns how many rows went."""
+        now, gone = self._store.server_time() // 1000, 0
+        for number in range(keys.SHARDS):
+            shard = keys.threads(self._namespace, number)
+            if gone >= limit:
+                break
+            rows = await self._store.command("ZRANGEBYSCORE", shard, "(0", now, "LIMIT", 0, limit - gone)
+            for row in rows:
+                gone += await self._overdue(shard, row.decode())
+        return gone
+
+    async def _overdue(self, shard: str, thread: str) -> int:
+        where = keys.ThreadKeys.of(self._namespace, thread)
+        found = await self._store.command("HMGET", where.meta, "incarnation", "expires", "removing")
+        incarnation, expires, removing = found
+        if removing is not None or incarnation is not None:
+            await self.remove(thread, (incarnation or removing).decode())
+            incarnation, expires, _ = await self._store.command("HMGET", where.meta, "incarnation", "expires", "removing")
+        if incarnation is not None:
+            await self._store.command("ZADD", shard, int(expires or 0), thread)
+            return 0
+        await self._store.command("ZREM", shard, thread)
+        return 1
+
+    async def _due(self, thread: str, at_ms: int) -> None:
+        await self._store.command("ZADD", keys.threads(self._namespace, keys.shard(thread)), at_ms, thread)
+
+    async def _tombstone(self, thread: str, where: keys.ThreadKeys, mode: str, incarnation: str) -> str | None:
+        names = [where.meta, where.lock, where.latest(), where.effects_open]
+        reply = await self._store.call(_DELETE, names, [mode, incarnation, RESERVE_MS])
+        if reply[0] == b"NONE":
+            return None
+        if reply[0] != b"OK":
+            raise refusal(Asked(self._namespace, thread), reply)
+        removing: str = reply[1].decode()
+        return removing
+
+    async def _clear(self, thread: str, where: keys.ThreadKeys, removing: str) -> None:
+        await self._due(thread, self._store.server_time() // 1000)
+        fixed = [where.meta, where.history(), where.parts]
+        async for names, ids, parts in self._slices(where, drain=True):
+            reply = await self._store.call(_REMOVE, [fixed[0], names[0], fixed[2], *names[1:]], [removing, 0, len(ids), *ids, *parts])
+            if reply[0] != b"OK":
+                return
+        await self._store.call(_REMOVE, [*fixed, *self._fixed(where)], [removing, 1, 0])
+        await self._store.command("ZREM", keys.threads(self._namespace, keys.shard(thread)), thread)
+
+    @staticmethod
+    def _fixed(where: keys.ThreadKeys) -> list[str]:
+        return [where.latest(), where.values, where.ops, where.effects, where.effects_open, where.inbox]
+
+    async def _slices(
+        self, where: keys.ThreadKeys, *, drain: bool
+    ) -> AsyncIterator[tuple[list[str], list[str], list[str]]]:
+        """Walk the thread's keys: (history key and victims, checkpoint ids, parts) per slice.
+
+        When draining, the caller removes each slice, so the walk always reads from the front.
+        """
+        lineages = [""]
+        async for parts in self._parts(where):
+            lineages += [keys.decode(part[1:]) for part in parts if part.startswith("@")]
+            victims = [f"{where.prefix}:{part}" for part in parts if not part.startswith("@")]
+            kept = [part for part in parts if not part.startswith("@")] if drain else []
+            yield [where.history(), *victims], [], kept
+        for lineage in lineages:
+            async for ids in self._ids(where, lineage, drain=drain):
+                pairs = [(where.checkpoints(lineage) + i, where.writes("-", lineage)[:-1] + i) for i in ids]
+                yield [where.history(lineage), *(key for pair in pairs for key in pair)], ids, []
+            if lineage:
+                yield [where.history(lineage), where.latest(lineage), where.history(lineage)], [], []
+
+    async def _parts(self, where: keys.ThreadKeys) -> AsyncIterator[list[str]]:
+        cursor = 0
+        while True:
+            reply = await self._store.command("SSCAN", where.parts, cursor, "COUNT", SLICE)
+            cursor = int(reply[0])
+            yield [part.decode() for part in reply[1]]
+            if cursor == 0:
+                return
+
+    async def _ids(self, where: keys.ThreadKeys, lineage: str, *, drain: bool) -> AsyncIterator[list[str]]:
+        start = 0
+        while True:
+            ids: Sequence[bytes] = await self._store.command("ZRANGE", where.history(lineage), start, start + SLICE - 1)
+            if not ids:
+                return
+            yield [name.decode() for name in ids]
+            if not drain:
+                start += SLICE

@@ -1,0 +1,152 @@
+"""The one tree of errors: every one says whether a retry can help and carries its ids as attributes."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+__all__ = [
+    "AlreadyFinished",
+    "BlackboardError",
+    "CheckpointConflict",
+    "CheckpointMissing",
+    "ConfigError",
+    "CorruptValue",
+    "EffectBusy",
+    "EffectFailed",
+    "EffectMismatch",
+    "EffectUnknown",
+    "EncodeError",
+    "LeaseHeld",
+    "LeaseLost",
+    "NotDurable",
+    "OutcomeUnknown",
+    "ServerRefused",
+    "ServerUnavailable",
+    "StateInvalid",
+    "StoreRegressed",
+    "ThreadGone",
+    "ThreadQuarantined",
+    "UncommittedChanges",
+    "UnresolvedEffects",
+]
+
+
+class BlackboardError(Exception):
+    """Base of every error that this library raises on purpose.
+
+    `retryable` says whether the same call can succeed later without anybody changing anything. The ids that the
+    error is about are attributes (`thread`, `namespace`, `fence`, ...), never only text.
+    """
+
+    retryable: ClassVar[bool] = False
+
+    def __init__(self, message: str, **ids: Any) -> None:
+        super().__init__(message)
+        self.ids = ids
+
+    def __getattr__(self, name: str) -> Any:
+        ids = self.__dict__.get("ids", {})
+        if name in ids:
+            return ids[name]
+        raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _revive, (type(self), self.args, self.ids)
+
+
+def _revive(kind: type[BlackboardError], args: tuple[Any, ...], ids: dict[str, Any]) -> BlackboardError:
+    return kind(*args, **ids)
+
+
+class ConfigError(BlackboardError, ValueError):
+    """A setting, a name or an argument is wrong; the message names the value and the mend."""
+
+
+class NotDurable(BlackboardError):
+    """The backend does not keep what it acknowledges; `report` holds what was proven and what was not."""
+
+
+class EncodeError(BlackboardError, TypeError):
+    """A value cannot be stored exactly; `path` names it. Nothing was sent."""
+
+
+class CorruptValue(BlackboardError):
+    """The store answered with bytes that are not what was written; `key` names them. Nothing was changed."""
+
+
+class StateInvalid(BlackboardError, ValueError):
+    """A stored value does not fit its class as it is now; `model` and `field` name it. The bytes stay as they are."""
+
+
+class ServerUnavailable(BlackboardError, ConnectionError):
+    """The server could not be reached before the deadline and the call has not been executed, or only read."""
+
+    retryable = True
+
+
+class ServerRefused(BlackboardError):
+    """The server answered with an error (out of memory, read only, no permission ...); nothing was written."""
+
+
+class OutcomeUnknown(BlackboardError):
+    """A write may or may not have happened: its reply was lost and the deadline passed. Read before going on."""
+
+
+class StoreRegressed(BlackboardError):
+    """The store has lost history that it had acknowledged; `thread` and what is missing are attributes."""
+
+
+class LeaseHeld(BlackboardError):
+    """Another owner drives the thread; `holder` and `remaining` (seconds) say who and for how long."""
+
+    retryable = True
+
+
+class LeaseLost(BlackboardError):
+    """The lease is not ours any more: a write was refused, or its deadline passed. Nothing was written."""
+
+
+class CheckpointConflict(BlackboardError):
+    """The newest checkpoint is not the expected parent; `expected` and `found` are ids. Nothing was written."""
+
+
+class CheckpointMissing(BlackboardError, LookupError):
+    """A checkpoint that was asked for by id is not stored; `checkpoint` names it."""
+
+
+class ThreadGone(BlackboardError):
+    """The thread was deleted or has expired (or its id was used anew); the write was refused."""
+
+
+class AlreadyFinished(BlackboardError):
+    """The thread is finished and takes no more writes."""
+
+
+class ThreadQuarantined(BlackboardError):
+    """The thread was taken over too often without progress and waits for a person; `reason` says why."""
+
+
+class UnresolvedEffects(BlackboardError):
+    """finish or delete were refused: effects are running or unknown; `effects` names them. Resolve or abandon them."""
+
+
+class EffectBusy(BlackboardError):
+    """Another owner is running the effect; `holder` and `retry_after` (seconds) say who and for how long."""
+
+    retryable = True
+
+
+class EffectUnknown(BlackboardError):
+    """The effect started and its outcome is unknown; probe, complete or abandon it. It was not run again."""
+
+
+class EffectMismatch(BlackboardError):
+    """The effect's key was used before with other arguments; nothing was run."""
+
+
+class EffectFailed(BlackboardError):
+    """The effect is recorded as failed for good; `error` holds what was recorded."""
+
+
+class UncommittedChanges(BlackboardError):
+    """A run was left cleanly with changes that no commit has stored."""

@@ -1,0 +1,157 @@
+"""The one place where a key is spelled and parsed.
+
+Every id is percent-encoded before it becomes part of a key, so that two ids never share a key, no id is ever a
+pattern, and the braces stay what they are: the cluster hash tag that keeps all of a thread in one slot.
+"""
+
+from __future__ import annotations
+
+import functools
+import zlib
+from dataclasses import dataclass
+from urllib.parse import quote, unquote
+
+from blackboard.errors import ConfigError
+
+__all__ = ["EPOCH", "LONGEST_ID", "SHARDS", "ThreadKeys", "check_id", "decode", "effect", "encode", "sequence_id", "shard", "threads"]
+
+LONGEST_ID = 1024
+"""Longest id in bytes of UTF-8."""
+
+SHARDS = 16
+"""Number of keys over which a namespace spreads its list of threads."""
+
+EPOCH = "bb:epoch"
+"""The sentinel by which a server that lost its data is recognised; on the permanent list."""
+
+
+def check_id(value: str, what: str = "id") -> str:
+    """Return the id unchanged, or raise ConfigError (a ValueError) naming what is wrong with it.
+
+    An id is a non-empty str of at most 1,024 bytes of UTF-8; any character is allowed, lone surrogates are not.
+    """
+    if not isinstance(value, str):
+        raise ConfigError(f"{what} must be a str, not {type(value).__name__}: {value!r}", value=value)
+    try:
+        size = len(value.encode())
+    except UnicodeEncodeError:
+        raise ConfigError(f"{what} {value!r} holds a lone surrogate; use valid text", value=value) from None
+    if not 0 < size <= LONGEST_ID:
+        raise ConfigError(f"{what} must have 1 to {LONGEST_ID} bytes, got {size}: {value[:40]!r}", value=value)
+    return value
+
+
+@functools.lru_cache(maxsize=4096)
+def encode(value: str, what: str = "id") -> str:
+    """Percent-encode an id: injective, and nothing but unreserved characters and % remains."""
+    return quote(check_id(value, what), safe="")
+
+
+def decode(value: str) -> str:
+    """Undo `encode`."""
+    return unquote(value, errors="strict")
+
+
+def sequence_id(sequence: int) -> str:
+    """Spell a sequence number as a checkpoint id: zero-padded, so that ids order as they were given."""
+    return f"{sequence:012d}"
+
+
+def shard(thread: str) -> int:
+    """Tell in which of the namespace's thread lists an id stands; stable for ever (CRC-32)."""
+    return zlib.crc32(thread.encode()) % SHARDS
+
+
+def threads(namespace: str, number: int) -> str:
+    """Spell the key of one shard of the namespace's list of threads."""
+    return f"bb:{encode(namespace, 'namespace')}:threads:{number}"
+
+
+def effect(namespace: str, key: str) -> str:
+    """Spell the key of an effect that is claimed across threads."""
+    return f"bb:{encode(namespace, 'namespace')}:effect:{{{encode(key, 'effect key')}}}"
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadKeys:
+    """The keys of one thread; all carry the thread's hash tag. `prefix` ends before the first colon after it."""
+
+    prefix: str
+
+    @classmethod
+    @functools.lru_cache(maxsize=4096)  # noqa: B019 - the class is the only first argument
+    def of(cls, namespace: str, thread: str) -> ThreadKeys:
+        """Spell the keys of a thread; raises ConfigError for an id that cannot be one."""
+        return cls(f"bb:{encode(namespace, 'namespace')}:thread:{{{encode(thread, 'thread id')}}}")
+
+    @property
+    def meta(self) -> str:
+        """Hash: status, fence, sequence, incarnation, expiry and the rest that is true of the whole thread."""
+        return f"{self.prefix}:meta"
+
+    @property
+    def lock(self) -> str:
+        """String with PX: the lease, owner and fence."""
+        return f"{self.prefix}:lock"
+
+    @property
+    def ops(self) -> str:
+        """Sorted set with PX: recent op ids and dead owners, by time."""
+        return f"{self.prefix}:ops"
+
+    @property
+    def parts(self) -> str:
+        """Set: what else belongs to the thread (lineages, log segments, writes before their checkpoint)."""
+        return f"{self.prefix}:parts"
+
+    @property
+    def values(self) -> str:
+        """Hash: channel values by digest."""
+        return f"{self.prefix}:values"
+
+    @property
+    def effects(self) -> str:
+        """Hash: the settled effects of the thread."""
+        return f"{self.prefix}:effects"
+
+    @property
+    def effects_open(self) -> str:
+        """Hash: the effects that are running or unknown."""
+        return f"{self.prefix}:effects:open"
+
+    @property
+    def inbox(self) -> str:
+        """Stream: signals from outside."""
+        return f"{self.prefix}:inbox"
+
+    def latest(self, lineage: str = "") -> str:
+        """String: the id of the newest checkpoint, the commit point."""
+        return f"{self.prefix}:latest{_at(lineage)}"
+
+    def history(self, lineage: str = "") -> str:
+        """Sorted set with equal scores: checkpoint ids in byte order."""
+        return f"{self.prefix}:history{_at(lineage)}"
+
+    def checkpoints(self, lineage: str = "") -> str:
+        """Return what stands before the id in a checkpoint's key."""
+        return f"{self.prefix}:checkpoint{_at(lineage)}:"
+
+    def checkpoint(self, checkpoint: str, lineage: str = "") -> str:
+        """String: the manifest of one step."""
+        return self.checkpoints(lineage) + encode(checkpoint, "checkpoint id")
+
+    def logs(self, lineage: str = "") -> str:
+        """Return what stands before channel and segment in a log's key."""
+        return f"{self.prefix}:log{_at(lineage)}:"
+
+    def log(self, channel: str, segment: str, lineage: str = "") -> str:
+        """List: the items of one segment of an append-only channel."""
+        return f"{self.logs(lineage)}{encode(channel, 'channel')}:{segment}"
+
+    def writes(self, checkpoint: str, lineage: str = "") -> str:
+        """Hash: the pending writes against a checkpoint, by task and index."""
+        return f"{self.prefix}:writes{_at(lineage)}:{encode(checkpoint, 'checkpoint id')}"
+
+
+def _at(lineage: str) -> str:
+    return f"@{encode(lineage, 'lineage')}" if lineage else ""
