@@ -10,9 +10,11 @@ from blackboard import keys
 from blackboard.checkpoints.channels import Channel, Items, Keep, Ref, Segments, Value, digest
 from blackboard.checkpoints.manifest import Manifest, head_frames, log_frame, ref_frame
 from blackboard.claims.effect import Settlement
+from blackboard.claims.lease import Token
 from blackboard.errors import EncodeError, StoreRegressed
+from blackboard.settings import CheckpointNamespace
 
-__all__ = ["MOST_SEGMENTS", "Commit", "Committed", "Arguments"]
+__all__ = ["MOST_SEGMENTS", "Arguments", "Commit", "Committed", "Place", "Status", "shown"]
 
 MOST_SEGMENTS = 8
 """A log that would stand in more segments than this is written anew as one."""
@@ -30,7 +32,7 @@ class Commit:
 
     step: int
     channels: Mapping[str, Channel]
-    base: Mapping[str, Ref] = field(default_factory=dict)
+    base: Mapping[str, Ref] = field(default_factory=dict[str, Ref])
     parent: str | None = None
     next: str | None = None
     cursors: bytes = b""
@@ -57,6 +59,19 @@ class Committed:
     repeated: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a commit goes and on whose word; `sequence` is the thread's own number, None for an id of the caller's."""
+
+    namespace: str
+    thread: str
+    checkpoint: str
+    op: str
+    lineage: str = ""
+    token: Token | None = None
+    sequence: int | None = None
+
+
 @dataclass(slots=True)
 class _Push:
     """A log that grows: where it stands if the items go to its tail, and if they start a segment."""
@@ -69,8 +84,10 @@ class _Push:
 class Arguments:
     """One commit spelled for the script; `whole` sends everything, whatever should be stored already."""
 
-    def __init__(self, thread: keys.ThreadKeys, lineage: str, checkpoint: str, op: str) -> None:
-        self.thread, self.lineage, self.checkpoint, self.op = thread, lineage, checkpoint, op
+    def __init__(self, place: Place, *, whole: bool) -> None:
+        self.thread = keys.ThreadKeys.of(place.namespace, place.thread)
+        self.lineage, self.checkpoint, self.op = place.lineage, place.checkpoint, place.op
+        self._place, self._whole = place, whole
         self.refs: dict[str, Ref] = {}
         self._pushes: list[_Push] = []
         self._keys: list[str] = []
@@ -79,33 +96,33 @@ class Arguments:
         self._logs: list[str | bytes | int] = []
         self._checks: list[tuple[str, int]] = []
 
-    def add(self, commit: Commit, *, whole: bool, inline_limit: int, value_limit: int) -> None:
-        """Spell every channel; raises EncodeError for a value over the limit."""
+    def add(self, commit: Commit, policy: CheckpointNamespace) -> None:
+        """Spell every channel; raises EncodeError for a value over the namespace's limit."""
         for name, channel in commit.channels.items():
             if isinstance(channel, Value):
-                self._value(name, channel.data, commit.base.get(name), whole, inline_limit, value_limit)
+                self._value(name, channel.data, commit.base.get(name), policy)
             elif isinstance(channel, Items):
-                self._items(name, channel, whole)
+                self._items(name, channel)
             else:
-                self._keep(name, channel, whole)
+                self._keep(name, channel)
 
-    def _value(self, name: str, data: bytes, base: Ref | None, whole: bool, inline_limit: int, value_limit: int) -> None:
-        if len(data) > value_limit:
+    def _value(self, name: str, data: bytes, base: Ref | None, policy: CheckpointNamespace) -> None:
+        if len(data) > policy.value_limit:
             raise EncodeError(
-                f"channel {name!r} has {len(data)} bytes, over the namespace's value_limit of {value_limit}: "
+                f"channel {name!r} has {len(data)} bytes, over the namespace's value_limit of {policy.value_limit}: "
                 "store it as an artifact or raise the limit",
                 path=name,
             )
-        if len(data) <= inline_limit:
+        if len(data) <= policy.inline_limit:
             return self._stand(name, Ref("value", inline=data))
         named = digest(data)
-        stored = base is not None and base.digest == named and not whole
+        stored = base is not None and base.digest == named and not self._whole
         self._values += [named, b"" if stored else data]
         return self._stand(name, Ref("value", digest=named))
 
-    def _items(self, name: str, items: Items, whole: bool) -> None:
+    def _items(self, name: str, items: Items) -> None:
         base, new = items.base, items.new
-        if whole or (new and len(base) >= MOST_SEGMENTS):
+        if self._whole or (new and len(base) >= MOST_SEGMENTS):
             base, new = (), items.whole()
         if not new:
             self._refer(name, base)
@@ -128,8 +145,8 @@ class Arguments:
         self._logs += [counted, *frames, part, len(new), *new]
         return None
 
-    def _keep(self, name: str, keep: Keep, whole: bool) -> None:
-        if whole:
+    def _keep(self, name: str, keep: Keep) -> None:
+        if self._whole:
             raise StoreRegressed(
                 f"channel {name!r} refers to content that the store no longer has, and nobody holds it", channel=name
             )
@@ -150,23 +167,54 @@ class Arguments:
         t, lineage = self.thread, self.lineage
         own = t.checkpoint(self.checkpoint, lineage)
         parent = own if commit.parent is None else t.checkpoint(commit.parent, lineage)
-        fixed = [t.meta, t.latest(lineage), t.lock, t.ops, t.history(lineage), t.values, t.parts, t.effects, t.effects_open]
+        fixed = [
+            t.meta,
+            t.latest(lineage),
+            t.lock,
+            t.ops,
+            t.history(lineage),
+            t.values,
+            t.parts,
+            t.effects,
+            t.effects_open,
+        ]
         return [*fixed, own, parent, t.writes(self.checkpoint, lineage), *self._keys, *(key for key, _ in self._checks)]
 
-    def args(self, commit: Commit, head: Sequence[bytes | str | int], fence: int) -> list[bytes | str | int]:
-        """Spell ARGV; `head` is everything up to the manifest."""
+    def args(self, commit: Commit, keep_ms: int, idle_ms: str) -> list[bytes | str | int]:
+        """Spell ARGV; `keep_ms` is how long an op id is remembered, `idle_ms` the idle TTL or nothing."""
+        fence = self._place.token.fence if self._place.token else 0
         manifest = Manifest(
             self.checkpoint, 0, commit.step, commit.parent, commit.next, self.op, fence,
             commit.cursors, commit.pending, commit.result, commit.extra,
         )  # fmt: skip
-        args: list[bytes | str | int] = [*head, head_frames(manifest) + b"".join(self._static)]
+        args: list[bytes | str | int] = [
+            *self._head(commit, keep_ms, idle_ms),
+            head_frames(manifest) + b"".join(self._static),
+        ]
         args += [len(self._values) // 2, *self._values, len(self._pushes), *self._logs]
         args += [len(self._checks), *(count for _, count in self._checks), len(commit.settlements)]
         for settlement in commit.settlements:
             args += [settlement.key, settlement.expect, settlement.within(self.checkpoint)]
         return args
 
+    def _head(self, commit: Commit, keep_ms: int, idle_ms: str) -> list[bytes | str | int]:
+        place = self._place
+        fence, incarnation = shown(place.token)
+        mode, number = ("adapter", "") if place.sequence is None else ("native", str(place.sequence))
+        ttl_ms = "" if commit.ttl is None else str(max(1, int(commit.ttl * 1000)))
+        part = f"@{keys.encode(self.lineage, 'lineage')}" if self.lineage else ""
+        parent = "" if commit.parent is None else keys.encode(commit.parent, "checkpoint id")
+        own = keys.encode(self.checkpoint, "checkpoint id")
+        return [mode, self.op, keep_ms, fence, incarnation, parent, own, number, commit.status, idle_ms, ttl_ms, part]
+
     def chosen(self, flags: bytes) -> dict[str, Ref]:
         """Tell where the channels stand, after the script said which logs it pushed to their tail."""
         chosen = {p.name: p.pushed if flag == 0x31 else p.fresh for p, flag in zip(self._pushes, flags, strict=True)}
         return {**self.refs, **chosen}
+
+
+def shown(token: Token | None) -> tuple[str, str]:
+    """Spell the fence and the incarnation that a writer shows, empty without a lease."""
+    if token is None:
+        return "", ""
+    return str(token.fence), token.incarnation or ""

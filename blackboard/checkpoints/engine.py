@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from blackboard import keys
-from blackboard.checkpoints.commit import Commit, Committed, Arguments
-from blackboard.checkpoints.manifest import Manifest, Meta, frame, parse
+from blackboard.checkpoints.channels import Ref
+from blackboard.checkpoints.commit import Arguments, Commit, Committed, Place, shown
+from blackboard.checkpoints.manifest import Manifest, Meta, parse
 from blackboard.checkpoints.reading import Reader, Reading, Snapshot
-from blackboard.checkpoints.refusal import Asked, refusal
+from blackboard.checkpoints.refusal import Asked, refusal, still_standing
 from blackboard.checkpoints.retention import RESERVE_MS, Retention
 from blackboard.claims import registry
 from blackboard.claims.lease import Token
@@ -76,8 +77,9 @@ class Engine:
         await self._enter(thread, token)
         op = self.store.op_id()
         for _ in range(2):
-            checkpoint = keys.sequence_id(sequence + 1)
-            answer = await self._send(thread, "", checkpoint, op, commit, token, sequence + 1)
+            name = keys.sequence_id(sequence + 1)
+            place = Place(self.namespace, thread, name, op, token=token, sequence=sequence + 1)
+            answer = await self._send(place, commit)
             if isinstance(answer, Committed):
                 return await self._ended(thread, commit, answer)
             sequence = answer
@@ -93,7 +95,10 @@ class Engine:
         lapsed lease raises the fence, so that the late holder is refused.
         """
         await self._enter(thread, token)
-        answer = await self._send(thread, lineage, checkpoint, self.store.op_id(), commit, token, None)
+        place = Place(
+            self.namespace, thread, keys.check_id(checkpoint, "checkpoint id"), self.store.op_id(), lineage, token
+        )
+        answer = await self._send(place, commit)
         if not isinstance(answer, Committed):
             raise StoreRegressed(f"thread {thread!r} answered out of turn", thread=thread)
         return await self._ended(thread, commit, answer)
@@ -109,7 +114,7 @@ class Engine:
         where = keys.ThreadKeys.of(self.namespace, thread)
         own = where.writes(checkpoint, lineage)
         names = [where.meta, where.lock, where.latest(lineage), where.checkpoint(checkpoint, lineage), own, where.parts]
-        fence, incarnation = _shown(token)
+        fence, incarnation = shown(token)
         args: list[bytes | str | int] = [fence, incarnation, self._idle_ms, RESERVE_MS, own[len(where.prefix) + 1 :]]
         for write in writes:
             args += [write.field, write.data, int(write.overwrite)]
@@ -118,9 +123,9 @@ class Engine:
             if reply[0] == b"OK":
                 return int(reply[1])
             if reply[0] != b"REMOVING":
-                raise await self._refusal(Asked(self.namespace, thread, None, token and token.fence), reply, token)
+                raise await self._refusal(self._asked(thread, token), reply)
             await self.retention.remove(thread, reply[1].decode())
-        raise OutcomeUnknown(f"the parts of thread {thread!r} come back while they are removed", thread=thread)
+        raise still_standing(thread)
 
     async def read(self, thread: str, checkpoint: str | None = None, *, lineage: str = "") -> Reading:
         """Read the thread's meta and a checkpoint (the newest, or the one named), as they stood at one moment.
@@ -165,43 +170,30 @@ class Engine:
         where = keys.ThreadKeys.of(self.namespace, thread)
         await self.store.call(_FAILURE, [where.meta], [token.fence, token.incarnation or ""])
 
-    async def _send(
-        self, thread: str, lineage: str, checkpoint: str, op: str, commit: Commit, token: Token | None, sequence: int | None
-    ) -> Committed | int:
-        where = keys.ThreadKeys.of(self.namespace, thread)
+    async def _send(self, place: Place, commit: Commit) -> Committed | int:
+        """Send a commit until it is answered; an int is the thread's sequence, which `place` was wrong about."""
         whole = False
         for _ in range(_ROUNDS):
-            spelled = Arguments(where, lineage, checkpoint, op)
-            spelled.add(commit, whole=whole, inline_limit=self.policy.inline_limit, value_limit=self.policy.value_limit)
-            head = self._head(lineage, checkpoint, op, commit, token, sequence)
-            reply = await self.store.call(_COMMIT, spelled.keys(commit), spelled.args(commit, head, token.fence if token else 0))
+            spelled = Arguments(place, whole=whole)
+            spelled.add(commit, self.policy)
+            args = spelled.args(commit, self._keep_ms, self._idle_ms)
+            reply = await self.store.call(_COMMIT, spelled.keys(commit), args)
             match reply[0]:
                 case b"OK":
-                    return _committed(checkpoint, commit, spelled.chosen(reply[4]), reply, sequence)
+                    return _committed(place, commit, spelled.chosen(reply[4]), reply)
                 case b"DUP":
-                    refs = parse(checkpoint, reply[4]).refs
-                    return replace(_committed(checkpoint, commit, refs, reply, sequence), repeated=True)
+                    return replace(
+                        _committed(place, commit, parse(place.checkpoint, reply[4]).refs, reply), repeated=True
+                    )
                 case b"MISSING" if not whole:
                     whole = True
                 case b"SEQUENCE":
                     return int(reply[1])
                 case b"REMOVING":
-                    await self.retention.remove(thread, reply[1].decode())
+                    await self.retention.remove(place.thread, reply[1].decode())
                 case _:
-                    asked = Asked(self.namespace, thread, commit.parent, token and token.fence)
-                    raise await self._refusal(asked, reply, token)
-        raise OutcomeUnknown(f"the parts of thread {thread!r} come back while they are removed", thread=thread)
-
-    def _head(
-        self, lineage: str, checkpoint: str, op: str, commit: Commit, token: Token | None, sequence: int | None
-    ) -> list[bytes | str | int]:
-        fence, incarnation = _shown(token)
-        mode, number = ("adapter", "") if sequence is None else ("native", str(sequence))
-        ttl_ms = "" if commit.ttl is None else str(max(1, int(commit.ttl * 1000)))
-        part = f"@{keys.encode(lineage, 'lineage')}" if lineage else ""
-        parent = "" if commit.parent is None else keys.encode(commit.parent, "checkpoint id")
-        name = keys.encode(checkpoint, "checkpoint id")
-        return [mode, op, self._keep_ms, fence, incarnation, parent, name, number, commit.status, self._idle_ms, ttl_ms, part]
+                    raise await self._refusal(self._asked(place.thread, place.token, commit.parent), reply)
+        raise still_standing(place.thread)
 
     async def _enter(self, thread: str, token: Token | None) -> None:
         """Enter a thread into the namespace's list before its first write from here; a lease has done it already."""
@@ -224,9 +216,12 @@ class Engine:
             await self.retention.expire(thread, committed.incarnation, committed.expires)
         return committed
 
-    async def _refusal(self, asked: Asked, reply: Sequence[Any], token: Token | None) -> BlackboardError:
+    def _asked(self, thread: str, token: Token | None, parent: str | None = None) -> Asked:
+        return Asked(self.namespace, thread, parent, None if token is None else token.fence)
+
+    async def _refusal(self, asked: Asked, reply: Sequence[Any]) -> BlackboardError:
         error = refusal(asked, reply)
-        if token is not None and isinstance(error, ThreadGone) and error.ids["why"] == "missing":
+        if asked.fence is not None and isinstance(error, ThreadGone) and error.ids["why"] == "missing":
             return await self._missing(asked, error)
         return error
 
@@ -243,16 +238,8 @@ class Engine:
         )  # fmt: skip
 
 
-def _shown(token: Token | None) -> tuple[str, str]:
-    if token is None:
-        return "", ""
-    return str(token.fence), token.incarnation or ""
-
-
-def _committed(
-    checkpoint: str, commit: Commit, refs: Mapping[str, Any], reply: Sequence[Any], sequence: int | None
-) -> Committed:
-    expires = int(reply[5]) if reply[5] else None
+def _committed(place: Place, commit: Commit, refs: Mapping[str, Ref], reply: Sequence[Any]) -> Committed:
     return Committed(
-        checkpoint, commit.step, int(reply[1]), reply[2].decode(), int(reply[3]), sequence or 0, expires, refs
+        place.checkpoint, commit.step, int(reply[1]), reply[2].decode(), int(reply[3]), place.sequence or 0,
+        int(reply[5]) if reply[5] else None, refs,
     )  # fmt: skip

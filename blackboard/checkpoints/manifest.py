@@ -36,7 +36,7 @@ class Manifest:
     pending: bytes = b""
     result: bytes = b""
     extra: bytes = b""
-    refs: Mapping[str, Ref] = field(default_factory=dict)
+    refs: Mapping[str, Ref] = field(default_factory=dict[str, Ref])
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,11 @@ class Meta:
     def of(cls, flat: list[bytes]) -> Meta:
         """Read the reply of HGETALL; an empty one is the status `none`."""
         pairs = {flat[i].decode(): flat[i + 1].decode() for i in range(0, len(flat), 2)}
-        numbers = {k: int(pairs[k]) for k in ("fence", "sequence", "expires", "created", "updated", "takeovers", "failures") if k in pairs}
+        numbers = {
+            k: int(pairs[k])
+            for k in ("fence", "sequence", "expires", "created", "updated", "takeovers", "failures")
+            if k in pairs
+        }
         texts = {k: pairs[k] for k in ("holder", "incarnation", "pruned", "removing", "reason") if k in pairs}
         return cls(status=pairs.get("status", "none"), **numbers, **texts)  # type: ignore[arg-type]
 
@@ -73,10 +77,21 @@ def frame(tag: bytes, payload: bytes) -> bytes:
 
 def head_frames(manifest: Manifest) -> bytes:
     """Spell everything of a manifest but its time and its channels."""
-    head = {"step": manifest.step, "parent": manifest.parent, "next": manifest.next, "op": manifest.op, "fence": manifest.fence}
+    head = {
+        "step": manifest.step,
+        "parent": manifest.parent,
+        "next": manifest.next,
+        "op": manifest.op,
+        "fence": manifest.fence,
+    }
     text = json.dumps({k: v for k, v in head.items() if v is not None}, separators=(",", ":")).encode()
     parts = [frame(b"h", text)]
-    for tag, payload in ((b"c", manifest.cursors), (b"p", manifest.pending), (b"r", manifest.result), (b"x", manifest.extra)):
+    for tag, payload in (
+        (b"c", manifest.cursors),
+        (b"p", manifest.pending),
+        (b"r", manifest.result),
+        (b"x", manifest.extra),
+    ):
         if payload:
             parts.append(frame(tag, payload))
     return b"".join(parts)

@@ -29,7 +29,7 @@ class Snapshot:
 
     manifest: Manifest
     contents: Mapping[str, Content]
-    writes: Mapping[str, bytes] = field(default_factory=dict)
+    writes: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Reading:
     meta: Meta
     now: int
     snapshot: Snapshot | None = None
-    open_effects: Mapping[str, bytes] = field(default_factory=dict)
+    open_effects: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
 
 
 class Reader:
@@ -86,7 +86,9 @@ class Reader:
         logs = [(name, ref.segments) for name, ref in manifest.refs.items() if ref.kind != "value"]
         asked = [(name, segment, count) for name, segments in logs for segment, count in segments]
         found = iter(
-            await self._store.batch([("LRANGE", where.log(n, s, lineage), 0, count - 1) for n, s, count in asked if count])
+            await self._store.batch(
+                [("LRANGE", where.log(n, s, lineage), 0, count - 1) for n, s, count in asked if count]
+            )
         )
         return [[next(found) if count else [] for _, count in segments] for _, segments in logs]
 
@@ -121,4 +123,6 @@ def _pairs(flat: Sequence[Any]) -> dict[str, bytes]:
 
 
 def _regressed(thread: str, lost: str) -> StoreRegressed:
-    return StoreRegressed(f"the store has lost the {lost} of thread {thread!r}, which it had acknowledged", thread=thread, lost=lost)
+    return StoreRegressed(
+        f"the store has lost the {lost} of thread {thread!r}, which it had acknowledged", thread=thread, lost=lost
+    )

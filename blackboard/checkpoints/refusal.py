@@ -18,7 +18,7 @@ from blackboard.errors import (
     UnresolvedEffects,
 )
 
-__all__ = ["Asked", "refusal"]
+__all__ = ["Asked", "refusal", "still_standing"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,11 @@ def refusal(asked: Asked, reply: Sequence[bytes | int]) -> BlackboardError:
     return make(asked, rest)
 
 
+def still_standing(thread: str) -> OutcomeUnknown:
+    """Say that the parts of an old thread stood in the way of a new one for longer than anything explains."""
+    return OutcomeUnknown(f"the parts of thread {thread!r} come back while they are removed", thread=thread)
+
+
 def _text(part: bytes | int) -> str:
     return part.decode() if isinstance(part, bytes) else str(part)
 
@@ -53,13 +58,17 @@ def _gone(asked: Asked, rest: list[str | int]) -> BlackboardError:
 
 def _status(asked: Asked, rest: list[str | int]) -> BlackboardError:
     if rest[0] == "quarantined":
-        return ThreadQuarantined(f"thread {asked.thread!r} is quarantined: nothing was written", reason="", **_ids(asked))
+        return ThreadQuarantined(
+            f"thread {asked.thread!r} is quarantined: nothing was written", reason="", **_ids(asked)
+        )
     return AlreadyFinished(f"thread {asked.thread!r} is {rest[0]}: nothing was written", status=rest[0], **_ids(asked))
 
 
 def _regressed(asked: Asked, rest: list[str | int]) -> BlackboardError:
     return StoreRegressed(
-        f"the store has lost the {rest[0]} of thread {asked.thread!r}, which it had acknowledged", lost=rest[0], **_ids(asked)
+        f"the store has lost the {rest[0]} of thread {asked.thread!r}, which it had acknowledged",
+        lost=rest[0],
+        **_ids(asked),
     )
 
 
@@ -94,8 +103,10 @@ def _held(asked: Asked, rest: list[str | int]) -> BlackboardError:
     )  # fmt: skip
 
 
-def _too_late(asked: Asked, rest: list[str | int]) -> BlackboardError:
-    return OutcomeUnknown(f"a write to thread {asked.thread!r} came after its deadline: read before going on", **_ids(asked))
+def _too_late(asked: Asked, _: list[str | int]) -> BlackboardError:
+    return OutcomeUnknown(
+        f"a write to thread {asked.thread!r} came after its deadline: read before going on", **_ids(asked)
+    )
 
 
 def _unresolved(asked: Asked, rest: list[str | int]) -> BlackboardError:

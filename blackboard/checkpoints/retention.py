@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 
 from blackboard import keys
+from blackboard.checkpoints.commit import shown
 from blackboard.checkpoints.refusal import Asked, refusal
 from blackboard.claims.lease import Token
 from blackboard.store.client import Store
@@ -37,13 +38,13 @@ class Retention:
         closed (an outage), the thread is closed all the same, and calling again goes on with the slices.
         """
         where = keys.ThreadKeys.of(self._namespace, thread)
-        fence, incarnation = ("", "") if token is None else (str(token.fence), token.incarnation or "")
+        fence, incarnation = shown(token)
         ttl_ms = "" if ttl is None else max(1, int(ttl * 1000))
         reply = await self._store.call(
             _CLOSE, [where.meta, where.lock, where.latest(), where.effects_open], [fence, incarnation, status, ttl_ms]
         )
         if reply[0] != b"OK":
-            raise refusal(Asked(self._namespace, thread, None, token and token.fence), reply)
+            raise refusal(Asked(self._namespace, thread, None, None if token is None else token.fence), reply)
         if reply[2]:
             await self.expire(thread, reply[1].decode(), int(reply[2]))
 
@@ -92,9 +93,12 @@ class Retention:
         where = keys.ThreadKeys.of(self._namespace, thread)
         found = await self._store.command("HMGET", where.meta, "incarnation", "expires", "removing")
         incarnation, expires, removing = found
-        if removing is not None or incarnation is not None:
-            await self.remove(thread, (incarnation or removing).decode())
-            incarnation, expires, _ = await self._store.command("HMGET", where.meta, "incarnation", "expires", "removing")
+        standing = incarnation or removing
+        if standing is not None:
+            await self.remove(thread, standing.decode())
+            incarnation, expires, _ = await self._store.command(
+                "HMGET", where.meta, "incarnation", "expires", "removing"
+            )
         if incarnation is not None:
             await self._store.command("ZADD", shard, int(expires or 0), thread)
             return 0
@@ -118,7 +122,9 @@ class Retention:
         await self._due(thread, self._store.server_time() // 1000)
         fixed = [where.meta, where.history(), where.parts]
         async for names, ids, parts in self._slices(where, drain=True):
-            reply = await self._store.call(_REMOVE, [fixed[0], names[0], fixed[2], *names[1:]], [removing, 0, len(ids), *ids, *parts])
+            reply = await self._store.call(
+                _REMOVE, [fixed[0], names[0], fixed[2], *names[1:]], [removing, 0, len(ids), *ids, *parts]
+            )
             if reply[0] != b"OK":
                 return
         await self._store.call(_REMOVE, [*fixed, *self._fixed(where)], [removing, 1, 0])

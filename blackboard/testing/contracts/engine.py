@@ -60,7 +60,7 @@ class EngineContract:
         for number in range(steps):
             items = [b'"%d"' % i for i in range(number + 1)]
             last = done[-1] if done else None
-            commit = step({"items": log(items, last and last.refs["items"]), "n": Value(b"%d" % number)}, last)
+            commit = step({"items": log(items, last.refs["items"] if last else None), "n": Value(b"%d" % number)}, last)
             done.append(await engine.commit(thread, commit, sequence=number))
         return done
 
@@ -140,7 +140,8 @@ class EngineContract:
             thread, step({"l": Items("log", kept, changed[4:], lambda: changed)}, first), sequence=first.sequence
         )
         before, after = await engine.at(thread, first.checkpoint), await engine.latest(thread)
-        assert before is not None and after is not None
+        assert before is not None
+        assert after is not None
         assert (before.contents["l"], after.contents["l"]) == (items, changed)
         assert [count for _, count in second.refs["l"].segments] == [4, 1]
 
@@ -157,7 +158,8 @@ class EngineContract:
             last = await engine.commit(thread, commit, sequence=last.sequence)
             assert len(last.refs["l"].segments) <= 9
             found = await engine.latest(thread)
-            assert found is not None and found.contents["l"] == items
+            assert found is not None
+            assert found.contents["l"] == items
 
     async def test_a_kept_channel_costs_a_reference(self, engine: Engine, thread: str) -> None:
         first = await engine.commit(thread, step({"big": Value(b"v" * 5000), "l": log([b"1"])}))
@@ -165,7 +167,8 @@ class EngineContract:
         second = await engine.commit(thread, step(kept, first), sequence=first.sequence)
         assert second.refs == first.refs
         found = await engine.latest(thread)
-        assert found is not None and found.contents == {"big": b"v" * 5000, "l": [b"1"]}
+        assert found is not None
+        assert found.contents == {"big": b"v" * 5000, "l": [b"1"]}
         size = await engine.store.command("STRLEN", keys.ThreadKeys.of(NAMESPACE, thread).checkpoint(second.checkpoint))
         assert size < 400
 
@@ -183,7 +186,8 @@ class EngineContract:
         commit = step({"v": Value(b"v" * 500), "l": log(items, first.refs["l"])}, first)
         await engine.commit(thread, commit, sequence=first.sequence)
         found = await engine.latest(thread)
-        assert found is not None and found.contents == {"v": b"v" * 500, "l": items}
+        assert found is not None
+        assert found.contents == {"v": b"v" * 500, "l": items}
 
     async def test_a_lost_value_is_said(self, engine: Engine, thread: str) -> None:
         await engine.commit(thread, step({"v": Value(b"v" * 500)}))
@@ -219,7 +223,8 @@ class EngineContract:
         items = [b"%d" % i for i in range(10_000)]
         await engine.commit(thread, step({"l": log(items), "m": log([b"7"]), "v": Value(b"v" * 300)}))
         found = await engine.latest(thread)
-        assert found is not None and found.contents == {"l": items, "m": [b"7"], "v": b"v" * 300}
+        assert found is not None
+        assert found.contents == {"l": items, "m": [b"7"], "v": b"v" * 300}
 
     async def test_a_value_over_the_limit_is_refused(self, store: Store, thread: str) -> None:
         engine = Engine(store, NAMESPACE, CheckpointNamespace(value_limit=1000))
@@ -269,14 +274,16 @@ class EngineContract:
         await engine.put(thread, "c", Commit(1, {"n": Value(b"2")}, parent="b"))
         await engine.put(thread, "a", Commit(2, {"n": Value(b"3")}, parent="zz"))
         found = await engine.latest(thread)
-        assert found is not None and found.manifest.checkpoint == "c"
+        assert found is not None
+        assert found.manifest.checkpoint == "c"
         assert [m.checkpoint for m in await engine.history(thread)] == ["c", "b", "a"]
 
     async def test_a_put_again_replaces(self, engine: Engine, thread: str) -> None:
         for text in (b"1", b"2"):
             await engine.put(thread, "a", step({"n": Value(text), "l": log([text])}))
         found = await engine.latest(thread)
-        assert found is not None and found.contents == {"n": b"2", "l": [b"2"]}
+        assert found is not None
+        assert found.contents == {"n": b"2", "l": [b"2"]}
         assert len(await engine.history(thread)) == 1
 
     async def test_siblings_share_a_prefix(self, engine: Engine, thread: str) -> None:
@@ -286,13 +293,15 @@ class EngineContract:
             await engine.put(thread, name, step({"l": log(items, first.refs["l"])}, first))
         for name in ("b", "c"):
             found = await engine.at(thread, name)
-            assert found is not None and found.contents["l"] == [b"0", b'"%s"' % name.encode()]
+            assert found is not None
+            assert found.contents["l"] == [b"0", b'"%s"' % name.encode()]
 
     async def test_lineages_are_apart(self, engine: Engine, thread: str) -> None:
         await engine.put(thread, "a", step({"l": log([b"1"])}))
         await engine.put(thread, "b", step({"l": log([b"2"])}), lineage="child:1|x")
         root, child = await engine.latest(thread), await engine.latest(thread, lineage="child:1|x")
-        assert root is not None and child is not None
+        assert root is not None
+        assert child is not None
         assert (root.contents["l"], child.contents["l"]) == ([b"1"], [b"2"])
         assert await engine.latest(thread, lineage="child:1") is None
 
@@ -310,7 +319,8 @@ class EngineContract:
         await engine.put_writes(thread, "a", [Write("t", 0, b"x"), Write("t", -1, b"2", overwrite=True)])
         await engine.put(thread, "a", step({"n": Value(b"0")}))
         found = await engine.latest(thread)
-        assert found is not None and found.writes == {"t:0": b"w", "t:-1": b"2"}
+        assert found is not None
+        assert found.writes == {"t:0": b"w", "t:-1": b"2"}
         assert await self.without_expiry(engine, thread) == await self.standing(engine, thread) - {"ops"}
 
     async def test_finish_gives_every_key_an_expiry(self, engine: Engine, thread: str) -> None:
@@ -377,7 +387,8 @@ class EngineContract:
         with pytest.raises(ThreadGone):
             await engine.commit(thread, step({"n": Value(b"2")}, old), token=lease.token, sequence=1)
         found = await engine.latest(thread)
-        assert found is not None and found.contents == {"n": b"1"}
+        assert found is not None
+        assert found.contents == {"n": b"1"}
         assert "meta" in await self.without_expiry(engine, thread)
 
     async def test_an_idle_thread_expires_and_its_id_is_free(self, store: Store, thread: str) -> None:
@@ -390,7 +401,8 @@ class EngineContract:
         new = await engine.commit(thread, step({"n": Value(b"7")}))
         assert new.sequence == 1
         found = await engine.latest(thread)
-        assert found is not None and found.contents == {"n": b"7"}
+        assert found is not None
+        assert found.contents == {"n": b"7"}
         assert len(await engine.history(thread)) == 1
 
     async def test_ids_are_never_patterns(self, engine: Engine, thread: str) -> None:
@@ -404,7 +416,8 @@ class EngineContract:
             names.remove(name)
         for name in names:
             found = await engine.latest(name)
-            assert found is not None and found.contents["n"] == name.encode()
+            assert found is not None
+            assert found.contents["n"] == name.encode()
 
     async def standing(self, engine: Engine, thread: str) -> set[str]:
         """List what stands of a thread, without the thread's own prefix."""

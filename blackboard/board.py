@@ -1,0 +1,250 @@
+"""The board: a backend wired to the rooms."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import TypeVar, Self
+
+from pydantic import BaseModel
+
+from blackboard import keys
+from blackboard.checkpoints.engine import Engine
+from blackboard.checkpoints.manifest import Meta
+from blackboard.claims.keeper import Keeper
+from blackboard.claims.lease import Lease
+from blackboard.claims.shared import SharedEffects
+from blackboard.errors import ConfigError, NotDurable
+from blackboard.runs.drive import Entry, drive, hold
+from blackboard.runs.run import Run
+from blackboard.runs.thread import Thread
+from blackboard.settings import Settings
+from blackboard.store.client import Store
+from blackboard.store.durability import Report, prove
+from blackboard.store.embedded import Embedded
+from blackboard.store.embedded import start as start_embedded
+from blackboard.telemetry import logger
+
+__all__ = ["Blackboard", "Listed"]
+
+S = TypeVar("S", bound=BaseModel)
+
+log = logger("board")
+
+PAGE = 200
+"""Threads per page of a listing: one round trip for the ids and one for their meta."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """One row of a listing of threads."""
+
+    thread: str
+    meta: Meta
+
+
+class Opening:
+    """What `Blackboard.open` returns: await it, or enter it with `async with`, which closes the board at the end."""
+
+    def __init__(self, make: Callable[[], Awaitable[Blackboard]]) -> None:
+        self._make = make
+        self._board: Blackboard | None = None
+
+    def __await__(self) -> Generator[object, None, Blackboard]:
+        return self._make().__await__()
+
+    async def __aenter__(self) -> Blackboard:
+        self._board = await self._make()
+        return self._board
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._board is not None:
+            await self._board.close()
+
+
+class Blackboard:
+    """One durable keyspace on one backend: runs, threads, leases and effects of every namespace in the settings.
+
+    Bound to the event loop that opened it; any number of its tasks may use it at once. Made by `open`.
+    """
+
+    def __init__(self, store: Store, settings: Settings, report: Report | None, embedded: Embedded | None) -> None:
+        self.store, self.settings, self.report = store, settings, report
+        self._embedded = embedded
+        self._engines: dict[str, Engine] = {}
+
+    def __repr__(self) -> str:
+        return f"<Blackboard {self.store!r}>"
+
+    @classmethod
+    def open(
+        cls, url: str | None = None, *, settings: Settings | None = None, directory: str | Path | None = None
+    ) -> Opening:
+        """Connect, prove that the backend keeps what it acknowledges, and return the board.
+
+        Without a URL (here or in the settings) the embedded server of `directory` (else BLACKBOARD_DIR, else the nearest
+        `.blackboard` upwards) is started or joined. `report` holds what was proven. Raises NotDurable if a checkpoint
+        namespace requires durability and it is violated, ServerUnavailable, ConfigError. It can be awaited as well as
+        entered, and leaves no task group or cancel scope open in the caller.
+        """
+        return Opening(lambda: cls._open(url, settings, directory))
+
+    @classmethod
+    async def _open(cls, url: str | None, settings: Settings | None, directory: str | Path | None) -> Blackboard:
+        settings = settings or Settings.load()
+        backend = settings.backend
+        url = url or backend.url
+        embedded = None
+        if url is None:
+            chosen = directory or backend.directory
+            embedded = await start_embedded(None if chosen is None else Path(chosen))
+            url = embedded.url
+        elif directory is not None:
+            raise ConfigError(
+                f"directory {str(directory)!r} belongs to the embedded server; leave out the url, or the directory"
+            )
+        try:
+            return await cls._connect(url, settings, embedded)
+        except BaseException:
+            if embedded is not None:
+                await embedded.release()
+            raise
+
+    @classmethod
+    async def _connect(cls, url: str, settings: Settings, embedded: Embedded | None) -> Blackboard:
+        backend = settings.backend
+        store = await Store.connect(
+            url,
+            retry_deadline=backend.retry_deadline,
+            connections=backend.connections,
+            lease_connections=backend.lease_connections,
+            batch_bytes=backend.batch_bytes,
+            connect_timeout=backend.connect_timeout,
+            response_timeout=backend.response_timeout,
+            revive=None if embedded is None else embedded.ensure,
+        )
+        try:
+            report = await _proven(store, settings)
+        except BaseException:
+            await store.close()
+            raise
+        store.on_new_server(lambda _: _prove_again(store, settings))
+        return cls(store, settings, report, embedded)
+
+    async def close(self) -> None:
+        """Close every connection; an embedded server that nobody else uses ends by itself. Closing again does nothing."""
+        await self.store.close()
+        if self._embedded is not None:
+            embedded, self._embedded = self._embedded, None
+            await embedded.release()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def run(
+        self,
+        thread: str,
+        model: type[S],
+        *,
+        start: Callable[[], S | Awaitable[S]] | None = None,
+        namespace: str = "checkpoint",
+        owner: str | None = None,
+        lease_ttl: float | None = None,
+        wait: float | None = None,
+        classes: tuple[type, ...] = (),
+    ) -> AbstractAsyncContextManager[Run[S]]:
+        """Drive a thread: take its lease, read where it stands, and give a Run to work with.
+
+        `start` makes the state if nothing is stored yet. Another driver: LeaseHeld at once, or after `wait` seconds.
+        While the body runs the lease is renewed; if it is lost the body is cancelled and LeaseLost raised. The body's own
+        exceptions and a cancellation from outside leave unchanged, and nothing of what was not committed is stored. A
+        clean exit with uncommitted changes raises UncommittedChanges. `classes` are types that effects, cursors and
+        results hold beyond those that the model mentions. Entered and left in one task.
+        """
+        engine = self.engine(namespace)
+        ttl = engine.policy.lease_ttl if lease_ttl is None else lease_ttl
+        return drive(engine, Entry(keys.check_id(thread, "thread id"), model, start, owner, ttl, wait, classes))
+
+    def lease(
+        self,
+        thread: str,
+        *,
+        namespace: str = "checkpoint",
+        owner: str | None = None,
+        ttl: float | None = None,
+        wait: float | None = None,
+    ) -> Keeper[Lease]:
+        """Hold a thread's lease while the body of `async with` runs, for drivers that bring their own checkpoints."""
+        engine = self.engine(namespace)
+        return hold(engine, thread, owner=owner, ttl=engine.policy.lease_ttl if ttl is None else ttl, wait=wait)
+
+    def thread(self, thread: str, *, namespace: str = "checkpoint") -> Thread:
+        """Return a handle that reads a thread without its lease."""
+        return Thread(self.engine(namespace), thread)
+
+    def effects(self, *, namespace: str = "checkpoint") -> SharedEffects:
+        """Return the effects that are claimed across threads."""
+        return SharedEffects(self.store, namespace, keep=self.engine(namespace).policy.effect_ttl)
+
+    async def threads(self, *, status: str | None = None, namespace: str = "checkpoint") -> AsyncIterator[Listed]:
+        """Yield the namespace's threads, all or those of one status; read page by page, never by a scan of the keys."""
+        engine = self.engine(namespace)
+        for number in range(keys.SHARDS):
+            shard, start = keys.threads(namespace, number), 0
+            while rows := await self.store.command("ZRANGE", shard, start, start + PAGE - 1):
+                start += PAGE
+                for listed in await _metas(engine, [row.decode() for row in rows]):
+                    if status is None or listed.meta.status == status:
+                        yield listed
+
+    async def sweep(self, limit: int = 100, *, namespace: str = "checkpoint") -> int:
+        """Remove at most `limit` threads that are overdue; returns how many went. Anybody may do it at any time."""
+        return await self.engine(namespace).retention.sweep(limit)
+
+    def engine(self, namespace: str) -> Engine:
+        """Return the engine of a checkpoint namespace; ConfigError if the settings have none of that name."""
+        if namespace not in self._engines:
+            policy = self.settings.checkpoint_namespace(namespace)
+            self._engines[namespace] = Engine(self.store, namespace, policy)
+        return self._engines[namespace]
+
+
+async def _metas(engine: Engine, threads: list[str]) -> list[Listed]:
+    names = [keys.ThreadKeys.of(engine.namespace, thread).meta for thread in threads]
+    replies = await engine.store.batch([("HGETALL", name) for name in names])
+    now_ms = engine.store.server_time() // 1000
+    found = [Listed(thread, Meta.of(reply)) for thread, reply in zip(threads, replies, strict=True) if reply]
+    return [
+        one for one in found if one.meta.status != "deleted" and (one.meta.expires is None or one.meta.expires > now_ms)
+    ]
+
+
+async def _proven(store: Store, settings: Settings) -> Report | None:
+    """Prove durability as far as the namespaces ask for it."""
+    asked = {name: policy.durability for name, policy in settings.namespaces.items()}
+    if set(asked.values()) <= {"off"}:
+        return None
+    report = await prove(store)
+    if report.verdict == "VIOLATED":
+        if "require" in asked.values():
+            report.require()
+        log.warning("the backend does not keep all that it acknowledges: %s", report)
+    return report
+
+
+async def _prove_again(store: Store, settings: Settings) -> None:
+    try:
+        await _proven(store, settings)
+    except NotDurable:
+        log.exception("after a reconnect the backend is not durable any more")
+        raise

@@ -1,0 +1,1 @@
+"""Driving a thread: enter, resume, act, commit, finish."""

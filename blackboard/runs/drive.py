@@ -1,0 +1,140 @@
+"""Entering and leaving a run: take the lease, read where the thread stands, and leave nothing half said."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from pydantic import BaseModel
+
+from blackboard.checkpoints.engine import Engine
+from blackboard.checkpoints.reading import Reading
+from blackboard.checkpoints.refusal import still_standing
+from blackboard.checkpoints.state import StateChannels
+from blackboard.claims.effect import Effects, OpenEffect, SettledEffect
+from blackboard.claims.keeper import Keeper, shielded
+from blackboard.claims.lease import Lease, Leases
+from blackboard.codec import Types, decode
+from blackboard.errors import BlackboardError, CheckpointMissing, ThreadGone, ThreadQuarantined
+from blackboard.runs.call import Call, PendingCall, read_calls
+from blackboard.runs.run import Run, thread_key
+from blackboard.telemetry import logger, span
+
+__all__ = ["Entry", "drive", "hold"]
+
+S = TypeVar("S", bound=BaseModel)
+
+log = logger("runs")
+
+FIRST_NEXT = "start"
+"""What a run that has nothing stored is to do next."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry(Generic[S]):
+    """Who enters which thread, and what to begin with; times in seconds."""
+
+    thread: str
+    model: type[S]
+    start: Callable[[], S | Awaitable[S]] | None
+    owner: str | None
+    lease_ttl: float
+    wait: float | None
+    classes: tuple[type, ...] = ()
+
+
+def hold(engine: Engine, thread: str, *, owner: str | None, ttl: float, wait: float | None) -> Keeper[Lease]:
+    """Hold the lease of a thread, after removing what is left of a thread that had its id before."""
+    leases = Leases(engine.store, engine.namespace)
+
+    async def take() -> Lease:
+        for _ in range(8):
+            try:
+                return await leases.acquire(thread, owner, ttl=ttl, wait=wait)
+            except ThreadGone as gone:
+                if "removing" not in gone.ids:
+                    raise
+                await engine.retention.remove(thread, gone.ids["removing"])
+        raise still_standing(thread)
+
+    return Keeper(take, Lease.release)
+
+
+@asynccontextmanager
+async def drive(engine: Engine, entry: Entry[S]) -> AsyncGenerator[Run[S]]:
+    """Drive a thread: see `Blackboard.run`."""
+    channels = StateChannels(entry.model, inline_limit=engine.policy.inline_limit)
+    keeper = hold(engine, entry.thread, owner=entry.owner, ttl=entry.lease_ttl, wait=entry.wait)
+    async with keeper as lease:
+        with span("run", thread=entry.thread, namespace=engine.namespace):
+            run = await _enter(engine, entry, lease, channels)
+            try:
+                yield run
+            except Exception:
+                await _failed(engine, run)
+                raise
+            run.leave()
+
+
+async def _enter(engine: Engine, entry: Entry[S], lease: Lease, channels: StateChannels[S]) -> Run[S]:
+    types = Types.of(entry.model, *entry.classes)
+    effects = Effects(engine.store, engine.namespace)
+    run = Run(engine, lease, channels, types)
+    reading = await engine.read(entry.thread)
+    if reading.meta.status == "quarantined":
+        raise ThreadQuarantined(
+            f"thread {entry.thread!r} is quarantined: {reading.meta.reason}",
+            thread=entry.thread,
+            reason=reading.meta.reason,
+        )
+    if reading.snapshot is None:
+        await _begin(run, entry)
+    else:
+        run.resume(reading.snapshot, reading.meta.status, reading.meta.sequence)
+        await _plan(run, effects, reading, types)
+    return run
+
+
+async def _begin(run: Run[S], entry: Entry[S]) -> None:
+    """Store the first checkpoint, so that what the run does from now on belongs to a thread that exists."""
+    if entry.start is None:
+        raise CheckpointMissing(
+            f"thread {entry.thread!r} has no checkpoint and no start= was given: pass a function that makes the first state",
+            thread=entry.thread, checkpoint=None,
+        )  # fmt: skip
+    made = entry.start()
+    run.begin(await made if inspect.isawaitable(made) else made)
+    await run.commit(next=FIRST_NEXT)
+
+
+async def _plan(run: Run[Any], effects: Effects, reading: Reading, types: Types) -> None:
+    """Tell where every pending call stands and which effects nobody has resolved."""
+    assert reading.snapshot is not None
+    opened = {key: OpenEffect.parse(key.encode(), record) for key, record in reading.open_effects.items()}
+    run.unresolved = tuple(effect for effect in opened.values() if effect.fence != run.lease.fence)
+    calls = read_calls(reading.snapshot.manifest.pending, types)
+    settled = await effects.settled(run.thread, [thread_key(call.key) for call in calls]) if calls else {}
+    run.pending = tuple(
+        _standing(call, opened.get(thread_key(call.key)), settled.get(thread_key(call.key)), types) for call in calls
+    )
+
+
+def _standing(call: Call, opened: OpenEffect | None, settled: SettledEffect | None, types: Types) -> PendingCall:
+    if opened is not None:
+        return PendingCall(call, "unknown", None, opened.attempt, opened.external_ref)
+    if settled is None or settled.state == "retry":
+        return PendingCall(call, "waiting", None, settled.attempt if settled else 0)
+    return PendingCall(
+        call, settled.state, decode(settled.result, types=types) if settled.result else None, settled.attempt
+    )
+
+
+async def _failed(engine: Engine, run: Run[Any]) -> None:
+    """Count a failure of the body; the body's own exception is what the caller gets, whatever becomes of this."""
+    try:
+        await shielded(engine.count_failure(run.thread, run.lease.token))
+    except (BlackboardError, TimeoutError) as unknown:
+        log.warning("a failure of the run was not counted: %s", unknown, extra={"thread_id": run.thread})

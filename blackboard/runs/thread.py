@@ -1,0 +1,103 @@
+"""A thread as anybody may look at it, without its lease."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from pydantic import BaseModel
+
+from blackboard import keys
+from blackboard.checkpoints.engine import Engine
+from blackboard.checkpoints.manifest import Manifest, Meta
+from blackboard.claims.effect import Effects, OpenEffect, SettledEffect
+from blackboard.claims.lease import Holder, Leases
+from blackboard.codec import Types, decode
+from blackboard.errors import ThreadGone
+from blackboard.runs.view import Checkpoint, view
+
+__all__ = ["Thread"]
+
+S = TypeVar("S", bound=BaseModel)
+
+FIRST_POLL, LONGEST_POLL = 0.02, 0.5
+"""Seconds between two looks at a thread whose result is waited for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Thread:
+    """A handle on one thread: reading takes no lease and changes nothing; nothing is sent before a method is called."""
+
+    engine: Engine
+    id: str
+
+    def __post_init__(self) -> None:
+        keys.check_id(self.id, "thread id")
+
+    async def meta(self) -> Meta:
+        """Read what is true of the whole thread; its status is `none` if nothing is stored."""
+        return (await self.engine.read(self.id)).meta
+
+    async def status(self) -> str:
+        """Read the status: none, new, running, parked, finished, failed, quarantined or deleted."""
+        reading = await self.engine.read(self.id)
+        expired = reading.snapshot is None and reading.meta.incarnation is not None
+        return "deleted" if expired else reading.meta.status
+
+    async def latest(self, model: type[S] | None = None) -> Checkpoint[Any] | None:
+        """Read the newest checkpoint, its state as `model` (or as a dict of channels); None if there is none."""
+        snapshot = await self.engine.latest(self.id)
+        return None if snapshot is None else view(snapshot, model)
+
+    async def at(self, checkpoint: str, model: type[S] | None = None) -> Checkpoint[Any] | None:
+        """Read one checkpoint by id; CheckpointMissing if it is not stored, None if the thread is not."""
+        snapshot = await self.engine.at(self.id, checkpoint)
+        return None if snapshot is None else view(snapshot, model)
+
+    async def history(self, *, limit: int = 50, before: str | None = None) -> list[Manifest]:
+        """List at most `limit` checkpoints without their contents, newest first, older than the id `before`."""
+        return await self.engine.history(self.id, limit=limit, before=before)
+
+    async def effects(self) -> Sequence[OpenEffect | SettledEffect]:
+        """List the effects of the thread, settled and open."""
+        return await Effects(self.engine.store, self.engine.namespace).all(self.id)
+
+    async def holder(self) -> Holder | None:
+        """Tell who drives the thread."""
+        return await Leases(self.engine.store, self.engine.namespace).holder(self.id)
+
+    async def break_lock(self) -> Holder | None:
+        """End the lease of whoever holds the thread, on a person's word; returns whose it was."""
+        return await Leases(self.engine.store, self.engine.namespace).break_lock(self.id)
+
+    async def delete(self) -> bool:
+        """Delete the thread and all of it, whoever drives it; True if there was one. Late writes are refused for 7 days.
+
+        Raises UnresolvedEffects while an effect is running or unknown.
+        """
+        return await self.engine.retention.delete(self.id)
+
+    async def result(self, *, wait: float = 0.0, type: Any = None) -> Any:
+        """Return what the thread was finished with, waiting for it up to `wait` seconds.
+
+        Raises TimeoutError if it is not closed by then, ThreadGone if there is no such thread (any more). A thread that
+        failed returns the reason; `status` tells the two apart.
+        """
+        until, pause = time.monotonic() + wait, FIRST_POLL
+        while True:
+            reading = await self.engine.read(self.id)
+            if reading.snapshot is None and reading.meta.status not in ("none", "new"):
+                raise ThreadGone(
+                    f"thread {self.id!r} is gone: it was deleted or has expired", thread=self.id, why="deleted"
+                )
+            if reading.meta.status in ("finished", "failed") and reading.snapshot is not None:
+                stored = reading.snapshot.manifest.result
+                return decode(stored, types=None if type is None else Types.of(type)) if stored else None
+            left = until - time.monotonic()
+            if left <= 0:
+                raise TimeoutError(f"thread {self.id!r} is {reading.meta.status}, not finished, after {wait} s")
+            await asyncio.sleep(min(pause, left))
+            pause = min(pause * 1.5, LONGEST_POLL)
