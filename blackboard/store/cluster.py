@@ -8,12 +8,14 @@ from binascii import crc_hqx
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from blackboard.errors import ServerRefused
 from blackboard.store.address import Endpoint
 from blackboard.store.connection import Lost
 from blackboard.store.dial import Dialer
 from blackboard.store.node import Locate, Node, shared
 from blackboard.store.protocol import ErrorReply, Part
 from blackboard.store.request import command
+from blackboard.store.translate import Verdict, code, refused, verdict
 
 __all__ = ["SLOTS", "Cluster", "slot"]
 
@@ -134,13 +136,23 @@ class Cluster:
         for endpoint in dict.fromkeys((*self._nodes, *self._seeds)):
             try:
                 reply = await self._dialer.ask(endpoint, command(("CLUSTER", "SLOTS")).packed)
+                return _owners(_told(reply, endpoint), endpoint)
             except Lost as lost:
                 reasons.append(str(lost))
-                continue
-            if reply and not isinstance(reply, ErrorReply):
-                return _owners(reply, endpoint)
-            reasons.append(f"{endpoint}: {reply or 'it serves no slots'}")
         raise Lost(f"no node tells the cluster's slots ({'; '.join(reasons)})", written=False)
+
+
+def _told(reply: Any, endpoint: Endpoint) -> list[Any]:
+    if not isinstance(reply, ErrorReply):
+        if not reply:
+            raise Lost(f"{endpoint} knows no slots", written=False)
+        return list(reply)
+    if verdict(reply) is not Verdict.REFUSED:
+        raise Lost(f"{endpoint}: {reply}", written=False)
+    if "cluster support disabled" in str(reply):
+        text = f"{endpoint} is not part of a cluster: use a redis:// URL"
+        raise ServerRefused(text, code=code(reply), reply=str(reply), server=str(endpoint))
+    raise refused(reply, command(("CLUSTER", "SLOTS")), str(endpoint))
 
 
 def _owners(ranges: list[Any], asked: Endpoint) -> list[Endpoint | None]:

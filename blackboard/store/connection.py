@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from blackboard.store.protocol import INCOMPLETE, ProtocolBroken, reader
 
-__all__ = ["Connection", "Lost"]
+__all__ = ["Connection", "Lost", "forget"]
 
 
 class Lost(Exception):
@@ -23,6 +23,12 @@ class Lost(Exception):
     def __init__(self, reason: str, *, written: bool) -> None:
         super().__init__(reason)
         self.written = written
+
+
+def forget(future: asyncio.Future[Any]) -> None:
+    """Nobody waits for this reply any more, whatever it is."""
+    if not future.cancel() and not future.cancelled():
+        future.exception()
 
 
 class Connection(asyncio.Protocol):
@@ -67,6 +73,15 @@ class Connection(asyncio.Protocol):
             self._waiting.append((future, len(packed)))
             self._write(packed)
         return future
+
+    async def exchange(self, *packed: bytes) -> list[Any]:
+        """Send commands together; their replies in order. Lost if one does not come."""
+        futures = [self.send(one) for one in packed]
+        try:
+            return [await future for future in futures]
+        finally:
+            for future in futures:
+                forget(future)
 
     def withdraw(self, future: asyncio.Future[Any], reason: str) -> None:
         """Give up waiting for a reply: the future raises Lost, what was not written will not be."""

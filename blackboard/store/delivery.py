@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from blackboard.errors import BlackboardError
-from blackboard.store.connection import Connection, Lost
+from blackboard.store.connection import Connection, Lost, forget
 from blackboard.store.node import Lane, Node
 from blackboard.store.protocol import ErrorReply, pack
 from blackboard.store.request import Request
@@ -54,7 +54,7 @@ async def connected(node: Node, lane: Lane, until: float) -> Connection:
         async with asyncio.timeout_at(until):
             return await node.connection(lane)
     except TimeoutError:
-        raise Lost(f"{node} could not be reached before the deadline", written=False) from None
+        raise Lost(node.trouble or f"{node} could not be reached before the deadline", written=False) from None
 
 
 async def _reply(sent: Sent, until: float) -> Any:
@@ -62,6 +62,9 @@ async def _reply(sent: Sent, until: float) -> Any:
     timer = asyncio.get_running_loop().call_at(until, connection.withdraw, future, "the deadline passed")
     try:
         return await future
+    except asyncio.CancelledError:
+        forget(future)
+        raise
     finally:
         timer.cancel()
 
@@ -91,7 +94,7 @@ class _Call:
             self.target = self._topology.node(self.request.key)
         connection = self.target.pick(self.lane) or await connected(self.target, self.lane, until)
         if self.asking:
-            connection.send(ASKING).cancel()
+            connection.send(ASKING).add_done_callback(forget)
         return connection, connection.send(self.packed)
 
     def lost(self, lost: Lost) -> bool:
@@ -191,7 +194,7 @@ class Delivery:
         finally:
             for first in sent:
                 if first is not None:
-                    first[1].cancel()
+                    forget(first[1])
 
     async def _link(
         self, request: Request, until: float, node: Node | None, links: dict[Node, Connection | None]

@@ -18,6 +18,9 @@ from blackboard.store.translate import Verdict, refused, verdict
 __all__ = ["Dialer", "Greeting"]
 
 
+INTRODUCTION: tuple[tuple[Part, ...], ...] = (("TIME",), ("INFO", "server"), ("INFO", "replication"))
+
+
 @dataclass(frozen=True, slots=True)
 class Greeting:
     """What the handshake learned: the clock is server time minus our monotonic clock, in microseconds."""
@@ -87,13 +90,11 @@ class Dialer:
     async def _greet(self, connection: Connection, name: str) -> Greeting:
         await self._enter(connection, name)
         before = time.monotonic_ns()
-        moment = connection.send(command(("TIME",)).packed)
-        server = connection.send(command(("INFO", "server")).packed)
-        replication = connection.send(command(("INFO", "replication")).packed)
-        seconds, micros = _granted(await moment, ("TIME",), name)
+        moment, *told = await connection.exchange(*(command(step).packed for step in INTRODUCTION))
         middle = (before + time.monotonic_ns()) // 2_000
+        seconds, micros = _granted(moment, INTRODUCTION[0], name)
         facts: dict[str, str] = {}
-        for reply in (await server, await replication):
+        for reply in told:
             if isinstance(reply, bytes):
                 facts |= info(reply)
             elif verdict(reply) is not Verdict.REFUSED:

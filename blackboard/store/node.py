@@ -63,6 +63,8 @@ class Node:
         self._identities: dict[Connection, Identity | None] = {}
         self._closed = False
         self.endpoint: Endpoint | None = None
+        self.trouble = ""
+        """Why connecting failed the last time."""
 
     def __str__(self) -> str:
         return str(self.endpoint) if self.endpoint else "the server"
@@ -125,6 +127,7 @@ class Node:
         def opened(done: asyncio.Task[Connection]) -> None:
             pool.opening = None
             if not done.cancelled() and (failed := done.exception()) is not None:
+                self.trouble = str(failed)
                 _log.info("connecting failed: %s", failed)
 
         task.add_done_callback(opened)
@@ -136,6 +139,7 @@ class Node:
             self.drop(f"the primary is now {endpoint}")
         connection, greeting = await self._dialer.dial(endpoint)
         self.endpoint = endpoint
+        self.trouble = ""
         self._greeted(self, greeting)
         self._identities[connection] = greeting.identity
         connection.accepted = self._acquaintance.accepts(greeting.identity)
