@@ -10,7 +10,7 @@ from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
 from itertools import takewhile
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 from uuid import UUID
 
 from blackboard.checkpoints.channels import Channel, Items, Ref, Segments, Value
@@ -63,16 +63,29 @@ def capture(value: Any, path: str, inline_limit: int) -> Content:
     A list or a dict is encoded item by item; one that would fit into the manifest stays a value. Everything else is a
     value, a dict with other keys than plain scalars too.
     """
-    if type(value) is list:
-        items = [encode(item, path=f"{path}[{index}]") for index, item in enumerate(cast("list[Any]", value))]
-        if sum(map(len, items)) + len(items) < inline_limit:
-            return ValueContent(join(items))
-        return ListContent(items, tuple(map(_digest, items)))
-    if type(value) is dict and all(map(_is_key, cast("dict[Any, Any]", value))):
-        entries = dict(_entry(key, item, path) for key, item in cast("dict[Any, Any]", value).items())
-        if sum(map(len, entries.values())) > inline_limit:
-            return DictContent(entries, {key: _digest(entry) for key, entry in entries.items()})
-    return ValueContent(encode(value, path=path))
+    content: Content | None = None
+    kind: Any = value.__class__
+    if kind is list:
+        content = _capture_list(value, path, inline_limit)
+    elif kind is dict:
+        content = _capture_dict(value, path, inline_limit)
+    return content or ValueContent(encode(value, path=path))
+
+
+def _capture_list(value: list[Any], path: str, inline_limit: int) -> ListContent | ValueContent:
+    items = [encode(item, path=f"{path}[{index}]") for index, item in enumerate(value)]
+    if sum(map(len, items)) + len(items) < inline_limit:
+        return ValueContent(join(items))
+    return ListContent(items, tuple(map(_digest, items)))
+
+
+def _capture_dict(value: dict[Any, Any], path: str, inline_limit: int) -> DictContent | None:
+    if not all(map(_is_key, value)):
+        return None
+    entries = dict(_entry(key, item, path) for key, item in value.items())
+    if sum(map(len, entries.values())) <= inline_limit:
+        return None
+    return DictContent(entries, {key: _digest(entry) for key, entry in entries.items()})
 
 
 def capture_log(held: Log[Any]) -> LogContent:

@@ -19,14 +19,22 @@ from typing import (
     NewType,
     TypeVar,
     Union,
-    cast,
     get_args,
     get_origin,
     get_type_hints,
 )
 from uuid import UUID
 
-from pydantic import BaseModel
+from pydantic import (
+    AwareDatetime,
+    BaseModel,
+    EmailStr,
+    FutureDate,
+    FutureDatetime,
+    NaiveDatetime,
+    PastDate,
+    PastDatetime,
+)
 
 from blackboard.codec.classes import is_class
 
@@ -36,6 +44,9 @@ _ATOMS = frozenset({
     bool, bytes, complex, date, datetime, Decimal, float, Fraction, int, IPv4Address, IPv4Interface, IPv4Network,
     IPv6Address, IPv6Interface, IPv6Network, str, time, timedelta, types.NoneType, UUID,
 })  # fmt: skip
+_MARKERS = frozenset({AwareDatetime, EmailStr, FutureDate, FutureDatetime, NaiveDatetime, PastDate, PastDatetime})
+"""Classes of pydantic's that only annotate: their values are plain ones."""
+
 _FAMILIES = (enum.Enum, PurePath)
 _BOXES = (tuple, frozenset)
 
@@ -59,13 +70,13 @@ def mutable_value(value: Any) -> str | None:
 
     Sees what an annotation cannot: an instance of a subclass that is not frozen, or a type variable's value.
     """
-    kind = cast("type[Any]", type(value))
+    kind: Any = value.__class__
     if kind in _ATOMS or issubclass(kind, _FAMILIES):
         return None
     if issubclass(kind, _BOXES):
         return _first(map(mutable_value, value))
     if not _frozen(kind):
-        return kind.__qualname__
+        return str(kind.__qualname__)
     return _first(mutable_value(getattr(value, name)) for name in _names(kind))
 
 
@@ -106,7 +117,7 @@ def _parts(annotation: Any, origin: Any) -> tuple[Any, ...] | None:
 
 
 def _mutable_class(cls: type[Any], seen: set[int]) -> Iterator[str]:
-    if cls in _ATOMS or issubclass(cls, _FAMILIES) or id(cls) in seen:
+    if cls in _ATOMS | _MARKERS or issubclass(cls, _FAMILIES) or id(cls) in seen:
         return
     if not (_named(cls) or _frozen(cls)):
         yield _spell(cls)
@@ -125,14 +136,13 @@ def _frozen(cls: type[Any]) -> bool:
 
 
 def _named(cls: type[Any]) -> bool:
-    return issubclass(cls, tuple) and hasattr(cls, "_fields")
+    return hasattr(cls, "_fields") and issubclass(cls, tuple)
 
 
 def _names(cls: Any) -> Iterable[str]:
     """Return the names of the fields of a model, named tuple or dataclass."""
-    if issubclass(cls, BaseModel):
-        return list(cls.model_fields)
-    return cls._fields if _named(cls) else [part.name for part in dataclasses.fields(cls)]
+    named: Iterable[str] | None = getattr(cls, "model_fields", getattr(cls, "_fields", None))
+    return [part.name for part in dataclasses.fields(cls)] if named is None else named
 
 
 def _hints(cls: type[Any]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar, cast, final, get_args, get_origin, overload
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeGuard, TypeVar, cast, final, get_args, get_origin, overload
 
 from pydantic import GetCoreSchemaHandler, TypeAdapter
 from pydantic_core import CoreSchema, core_schema
@@ -18,7 +18,7 @@ from blackboard.errors import EncodeError
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-__all__ = ["ItemType", "Log", "Tail", "item_type", "restore", "tail_of"]
+__all__ = ["ItemType", "Log", "Tail", "is_log", "item_type", "restore", "tail_of"]
 
 T = TypeVar("T")
 
@@ -52,7 +52,7 @@ class ItemType:
     def adapter_of_all(self) -> TypeAdapter[list[Any]]:
         """Return the validator of a list of items."""
         self.check()
-        return TypeAdapter(list[self.annotation])
+        return TypeAdapter(_list_of(self.annotation))
 
     def admit(self, item: Any, index: int) -> tuple[Any, bytes]:
         """Validate one item strictly and encode it.
@@ -99,6 +99,7 @@ class Tail:
     def bind(self, item: ItemType) -> None:
         """Check and encode what the Log holds as items of this type, unless that has been done."""
         if self.item is not None and self.item.annotation == item.annotation:
+            self.item = item
             return
         if self.item is not None and self.owner is not None:
             raise ValueError(f"it is the Log of another run, which holds {_name(self.item.annotation)}; pass list(log)")
@@ -204,12 +205,17 @@ class Log(Sequence[T]):
         item = ItemType(get_args(source)[0], f"state.{handler.field_name or 'log'}")
         with suppress(Unresolved):  # the item type asks again at its first use
             item.check()
-        items = handler.generate_schema(list[item.annotation])  # type: ignore[name-defined]
+        items = handler.generate_schema(_list_of(item.annotation))
         return core_schema.no_info_wrap_validator_function(
             lambda value, validate: _become(value, validate, item),
             items,
             serialization=core_schema.plain_serializer_function_ser_schema(list, return_schema=items),
         )
+
+
+def is_log(value: object) -> TypeGuard[Log[Any]]:
+    """Tell whether a value is a Log."""
+    return isinstance(value, Log)
 
 
 def tail_of(log: Log[Any]) -> Tail:
@@ -233,7 +239,7 @@ def item_type(model: type[BaseModel], field: str) -> ItemType | None:
 
 
 def _become(value: Any, validate: Callable[[Any], Any], item: ItemType) -> Log[Any]:
-    log = cast("Log[Any]", value) if isinstance(value, Log) else Log[Any](validate(value))
+    log = value if is_log(value) else Log[Any](validate(value))
     tail_of(log).bind(item)
     return log
 
@@ -255,6 +261,10 @@ def _item_type(annotation: Any, path: str) -> ItemType:
 @lru_cache(maxsize=1024)
 def _shared(annotation: Any, path: str) -> ItemType:
     return ItemType(get_args(annotation)[0], path)
+
+
+def _list_of(annotation: Any) -> Any:
+    return list.__class_getitem__(annotation)
 
 
 def _name(annotation: Any) -> str:

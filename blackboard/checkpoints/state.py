@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar, cast, get_args, get_origin
+from typing import Any, Generic, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, RootModel, ValidationError
 
 from blackboard.checkpoints.channels import Channel, Keep, Ref
 from blackboard.checkpoints.fields import Content, Mark, Stored, capture, capture_log, open_items
-from blackboard.checkpoints.log import ItemType, Log, item_type, restore, tail_of
+from blackboard.checkpoints.log import ItemType, Log, is_log, item_type, restore, tail_of
 from blackboard.codec import Types, decode
 from blackboard.codec.classes import is_class
 from blackboard.errors import ConfigError, EncodeError
@@ -20,7 +20,7 @@ __all__ = ["Draft", "StateChannels"]
 S = TypeVar("S", bound=BaseModel)
 
 INLINE_LIMIT = 128
-"""Largest encoding in bytes of a list or dict that stays a value: as much as a manifest holds inline."""
+"""As many bytes as a manifest holds inline."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +38,16 @@ class StateChannels(Generic[S]):
     stored: bytes are what is new, a change in place is always seen. Everything else is a value. Private attributes and
     computed fields are not stored; the extra fields of a model with `extra="allow"` are.
 
-    `model` is a BaseModel subclass, else ConfigError. One instance belongs to one run: it knows what the last
+    `model` is a BaseModel subclass, else ConfigError; `types` are the classes that values may be rebuilt as (default:
+    those that the model's annotations name), `inline_limit` is the largest list or dict in bytes that stays a value. One instance belongs to one run: it knows what the last
     acknowledged checkpoint holds. Per commit: `draft`, hand `draft.channels` to the engine, then `acknowledge`. A draft
     that is not acknowledged changes nothing, and the next one holds all of it again.
     """
 
-    def __init__(self, model: type[S], *, inline_limit: int = INLINE_LIMIT) -> None:
+    def __init__(self, model: type[S], *, types: Types | None = None, inline_limit: int = INLINE_LIMIT) -> None:
         _check_model(model)
         self._model = model
-        self._types = Types.of(model)
+        self._types = types or Types.of(model)
         self._inline_limit = inline_limit
         self._items: dict[str, ItemType] = _log_fields(model)
         self._logs: dict[str, Log[Any]] = {}
@@ -135,7 +136,7 @@ class StateChannels(Generic[S]):
 
     def _content(self, name: str, value: Any) -> Content:
         path = f"state.{name}"
-        if name in self._items or isinstance(value, Log):
+        if name in self._items or is_log(value):
             return capture_log(self._own(name, value, path))
         return capture(value, path, self._inline_limit)
 
@@ -143,15 +144,14 @@ class StateChannels(Generic[S]):
         """Return the field's Log, which is the same object for the whole run."""
         if name not in self._items:
             raise EncodeError(f"{path} holds a Log and is not declared as one; declare it as Log[...]", path=path)
-        log = cast("Log[Any]", value) if isinstance(value, Log) else None
-        if log is None or self._logs.get(name, log) is not log:
+        if not is_log(value) or self._logs.get(name, value) is not value:
             raise EncodeError(
                 f"{path} was replaced, but a Log only grows; append to it, or declare the field as a list", path=path
             )
         if name not in self._logs:
-            tail_of(log).adopt(self._items[name], (self, name))
-            self._logs[name] = log
-        return log
+            tail_of(value).adopt(self._items[name], (self, name))
+            self._logs[name] = value
+        return value
 
 
 def _values(state: BaseModel) -> Iterator[tuple[str, Any]]:
