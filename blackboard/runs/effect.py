@@ -26,6 +26,7 @@ from blackboard.errors import (
     EffectUnknown,
     UncommittedChanges,
 )
+from blackboard.points import reach
 from blackboard.telemetry import logger, span
 
 if TYPE_CHECKING:
@@ -207,8 +208,10 @@ class RunEffect(Generic[T]):
 
     async def _perform(self, function: Callable[..., Awaitable[T] | T], args: Any, kwargs: Any) -> T:
         try:
+            reach("effect", "before")
             made = function(*args, **kwargs)
             result = await made if inspect.isawaitable(made) else made
+            reach("effect", "after")
             self._spell(cast("T", result))
         except BaseException as error:
             await self._record_error(error)

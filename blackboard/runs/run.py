@@ -16,6 +16,7 @@ from blackboard.claims.effect import Effects, OpenEffect, Settlement
 from blackboard.claims.lease import Lease
 from blackboard.codec import Types, decode, encode
 from blackboard.errors import AlreadyFinished, ConfigError, OutcomeUnknown, UncommittedChanges
+from blackboard.points import reach
 from blackboard.runs.call import Call, PendingCall, Semantics, spell_calls
 from blackboard.runs.effect import Asked, RunEffect
 from blackboard.runs.view import cursors
@@ -178,7 +179,9 @@ class Run(Generic[S]):
             positions if self.cursors else b"", spell_calls(pending), result,
             settlements=tuple(settlements.values()), status=status, ttl=ttl,
         )  # fmt: skip
+        reach("commit", "before")
         committed = await self._send(commit)
+        reach("commit", "after")
         self.lease.opened(committed.incarnation)
         self._channels.acknowledge(draft, committed.refs)
         self.step, self.next, self.status = commit.step, following, status

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from blackboard.errors import BlackboardError
+from blackboard.points import reach
 from blackboard.store.connection import Connection, Lost, forget
 from blackboard.store.node import Lane, Node
 from blackboard.store.protocol import ErrorReply, pack
@@ -161,10 +162,15 @@ class Delivery:
     ) -> Any:
         """The reply. `node` pins the server; `sent` is a first attempt that is already on its way to it."""
         call = _Call(self._topology, request, lane, until, node)
+        if sent is None:
+            reach(request.name, "before")
         while True:
             try:
-                reply = await _reply(sent or await call.send(until), until)
+                attempt = sent or await call.send(until)
+                reach(request.name, "sent")
+                reply = await _reply(attempt, until)
                 if type(reply) is not ErrorReply:
+                    reach(request.name, "after")
                     return reply
                 again = call.understand(reply)
             except Lost as lost:
@@ -184,6 +190,7 @@ class Delivery:
         sent: list[Sent | None] = []
         links: dict[Node, Connection | None] = {}
         for request in requests:
+            reach(request.name, "before")
             link = await self._link(request, until, node, links)
             sent.append(None if link is None else (link, link.send(request.packed)))
         try:
