@@ -22,7 +22,8 @@ from blackboard.store.node import Lane, Locate, Node
 from blackboard.store.protocol import Part
 from blackboard.store.request import Request, command, invocation
 from blackboard.store.script import Script
-from blackboard.store.topology import Sentinels, Single, Topology
+from blackboard.store.sentinel import Followed, Sentinels
+from blackboard.store.topology import Single, Topology
 
 __all__ = ["Identity", "Lane", "NewServer", "Part", "Primary", "Store"]
 
@@ -129,7 +130,10 @@ class Store:
     async def command(
         self, *parts: Part, lane: Lane = "data", idempotent: bool = True, deadline: float | None = None
     ) -> Any:
-        """Run one plain command. With `idempotent=False` it is never sent again once it may have been executed."""
+        """Run one plain command. With `idempotent=False` it is never sent again once it may have been executed.
+
+        The connection is shared: a command that blocks holds up others, and must not block for `response_timeout`.
+        """
         return await self._delivery.execute(command(parts, idempotent=idempotent), lane, self._until(deadline))
 
     async def batch(self, commands: Sequence[Sequence[Part]], *, deadline: float | None = None) -> list[Any]:
@@ -212,7 +216,7 @@ def _topology(address: Address, dialer: Dialer, node: Callable[[Locate], Node]) 
     if address.kind == "sentinel":
         tls = address.sentinel_tls.context() if address.sentinel_tls else None
         asker = replace(dialer, login=address.sentinel_login, tls=tls)
-        return Single(Sentinels(address.endpoints, address.master, asker, dialer).locate, node)
+        return Followed(Sentinels(address.endpoints, address.master, asker, dialer), node)
 
     async def fixed() -> Endpoint:
         return address.endpoints[0]

@@ -176,8 +176,8 @@ class Connection(asyncio.Protocol):
         self._flush()
 
     def eof_received(self) -> None:
-        """Protocol callback: the server closed."""
-        self._reason = "the server closed the connection"
+        """Protocol callback: the server closed; what is sent from now on would be lost, so nothing is."""
+        self.close("the server closed the connection")
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Protocol callback."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 import time
 from dataclasses import dataclass
@@ -63,9 +64,11 @@ class Dialer:
                 if endpoint.path:
                     _, connection = await loop.create_unix_connection(self._connection, endpoint.path)
                 else:
-                    _, connection = await loop.create_connection(
+                    transport, connection = await loop.create_connection(
                         self._connection, endpoint.host, endpoint.port, ssl=self.tls
                     )
+                    # An idle connection that the network has forgotten is found out before it is needed.
+                    transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         except TimeoutError:
             raise Lost(f"{endpoint} did not accept within {self.connect_timeout:g} s", written=False) from None
         except OSError as failed:

@@ -1,4 +1,4 @@
-"""Which node a command goes to: one server, or the master that sentinels name. Clusters are in `cluster`."""
+"""Which node a command goes to: one server here, groups that move in `sentinel`, slots in `cluster`."""
 
 from __future__ import annotations
 
@@ -6,14 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from blackboard.errors import ServerRefused
-from blackboard.store.address import Endpoint
-from blackboard.store.connection import Lost
-from blackboard.store.dial import Dialer
 from blackboard.store.node import Locate, Node
 from blackboard.store.protocol import ErrorReply, Part
-from blackboard.store.request import command
 
-__all__ = ["Sentinels", "Single", "Topology"]
+__all__ = ["Single", "Topology"]
 
 
 class Topology(Protocol):
@@ -86,40 +82,3 @@ class Single:
     async def close(self) -> None:
         """Close the connections."""
         await self._node.close()
-
-
-class Sentinels:
-    """Ask sentinels, in order, for the master; the one that answered is asked first the next time."""
-
-    def __init__(self, endpoints: Sequence[Endpoint], master: str, dialer: Dialer, node_dialer: Dialer) -> None:
-        self._endpoints = list(endpoints)
-        self._master = master
-        self._dialer = dialer
-        self._node_dialer = node_dialer
-
-    async def locate(self) -> Endpoint:
-        """The master's address, checked: it must say itself that it is master. Lost if none can be found."""
-        reasons: list[str] = []
-        for sentinel in tuple(self._endpoints):
-            try:
-                endpoint = await self._ask(sentinel)
-                await self._verify(endpoint)
-            except Lost as lost:
-                reasons.append(f"{sentinel}: {lost}")
-                continue
-            self._endpoints.remove(sentinel)
-            self._endpoints.insert(0, sentinel)
-            return endpoint
-        raise Lost(f"no sentinel names a live master {self._master!r} ({'; '.join(reasons)})", written=False)
-
-    async def _ask(self, sentinel: Endpoint) -> Endpoint:
-        ask = command(("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._master)).packed
-        reply = await self._dialer.ask(sentinel, ask)
-        if reply is None or isinstance(reply, ErrorReply):
-            raise Lost(f"it does not know master {self._master!r} ({reply!r})", written=False)
-        return Endpoint(reply[0].decode(), int(reply[1]))
-
-    async def _verify(self, endpoint: Endpoint) -> None:
-        role = await self._node_dialer.ask(endpoint, command(("ROLE",)).packed)
-        if not isinstance(role, ErrorReply) and role[0] != b"master":
-            raise Lost(f"{endpoint} is {role[0].decode()}, not master", written=False)

@@ -37,7 +37,7 @@ VERDICTS = {
     "UNBLOCKED": Verdict.ELSEWHERE,
 }
 
-OUTAGES = frozenset({"LOADING", "BUSY", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN"})
+OUTAGES = frozenset({"LOADING", "BUSY", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN", "MOVED", "ASK"})
 """Codes that mean, if they last until the deadline, that the server was not available."""
 
 MENDS = {

@@ -104,6 +104,6 @@ async def test_unknown_authority_is_an_outage_that_says_so(secure: Server):
 
 
 async def test_certificate_of_another_host_is_refused(secure: Server):
-    other = secure.url.replace("localhost", "127.0.0.2")
-    with pytest.raises(ServerUnavailable, match=r"IP address mismatch|certificate is not valid"):
+    other = secure.url.replace("localhost", "127.1")  # the same place under a name that is not certified
+    with pytest.raises(ServerUnavailable, match="certificate is not valid for"):
         await Store.connect(other, retry_deadline=0.3)

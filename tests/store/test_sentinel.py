@@ -13,7 +13,7 @@ from blackboard.errors import ServerUnavailable
 from blackboard.store.client import NewServer, Store
 from blackboard.store.script import Script
 from blackboard.testing.sentinel import SentinelGroup, start_sentinel
-from blackboard.testing.servers import binaries
+from blackboard.testing.servers import binaries, until
 
 BINARY = next(iter(binaries().values()))
 
@@ -37,10 +37,14 @@ async def test_failover_is_followed(group: SentinelGroup, increment: Script):
     old = (await store.primaries())[0].name
     await store.command("WAIT", 1, 5000)
     await group.failover()
+    primary = await group.primary()
+
+    async def followed() -> bool:
+        return (await store.primaries())[0].name == f"127.0.0.1:{primary.port}" != old
+
+    await until(followed, 15)
     replies = await asyncio.gather(*(store.call(increment, keys, [store.op_id()]) for _ in range(20)))
     assert sorted(count for _, count in replies) == list(range(2, 22))
-    primary = await group.primary()
-    assert [one.name for one in await store.primaries()] == [f"127.0.0.1:{primary.port}"] != [old]
     assert await primary.ask("GET", keys[0]) == b"21"
     assert {new.server for new in shown} == {f"127.0.0.1:{primary.port}"}
     await store.close()
