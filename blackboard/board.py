@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import TypeVar, Self
+from typing import Self, TypeVar
 
 from pydantic import BaseModel
 
@@ -18,7 +18,8 @@ from blackboard.claims.keeper import Keeper
 from blackboard.claims.lease import Lease
 from blackboard.claims.shared import SharedEffects
 from blackboard.errors import ConfigError, NotDurable
-from blackboard.runs.drive import Entry, drive, hold
+from blackboard.runs.drive import Entry, drive
+from blackboard.runs.hold import hold
 from blackboard.runs.run import Run
 from blackboard.runs.thread import Thread
 from blackboard.settings import Settings

@@ -12,18 +12,18 @@ from pydantic import BaseModel
 
 from blackboard.checkpoints.engine import Engine
 from blackboard.checkpoints.reading import Reading
-from blackboard.checkpoints.refusal import still_standing
 from blackboard.checkpoints.state import StateChannels
 from blackboard.claims.effect import Effects, OpenEffect, SettledEffect
-from blackboard.claims.keeper import Keeper, shielded
-from blackboard.claims.lease import Lease, Leases
+from blackboard.claims.keeper import shielded
+from blackboard.claims.lease import Lease
 from blackboard.codec import Types, decode
-from blackboard.errors import BlackboardError, CheckpointMissing, ThreadGone, ThreadQuarantined
+from blackboard.errors import BlackboardError, CheckpointMissing, ThreadQuarantined
 from blackboard.runs.call import Call, PendingCall, read_calls
+from blackboard.runs.hold import hold
 from blackboard.runs.run import Run, thread_key
 from blackboard.telemetry import logger, span
 
-__all__ = ["Entry", "drive", "hold"]
+__all__ = ["Entry", "drive"]
 
 S = TypeVar("S", bound=BaseModel)
 
@@ -44,23 +44,6 @@ class Entry(Generic[S]):
     lease_ttl: float
     wait: float | None
     classes: tuple[type, ...] = ()
-
-
-def hold(engine: Engine, thread: str, *, owner: str | None, ttl: float, wait: float | None) -> Keeper[Lease]:
-    """Hold the lease of a thread, after removing what is left of a thread that had its id before."""
-    leases = Leases(engine.store, engine.namespace)
-
-    async def take() -> Lease:
-        for _ in range(8):
-            try:
-                return await leases.acquire(thread, owner, ttl=ttl, wait=wait)
-            except ThreadGone as gone:
-                if "removing" not in gone.ids:
-                    raise
-                await engine.retention.remove(thread, gone.ids["removing"])
-        raise still_standing(thread)
-
-    return Keeper(take, Lease.release)
 
 
 @asynccontextmanager

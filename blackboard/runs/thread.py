@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel
 
@@ -15,8 +15,9 @@ from blackboard.checkpoints.engine import Engine
 from blackboard.checkpoints.manifest import Manifest, Meta
 from blackboard.claims.effect import Effects, OpenEffect, SettledEffect
 from blackboard.claims.lease import Holder, Leases
-from blackboard.codec import Types, decode
-from blackboard.errors import ThreadGone
+from blackboard.codec import Types, decode, encode
+from blackboard.errors import ConfigError, ThreadGone
+from blackboard.runs.hold import hold
 from blackboard.runs.view import Checkpoint, view
 
 __all__ = ["Thread"]
@@ -73,12 +74,33 @@ class Thread:
         """End the lease of whoever holds the thread, on a person's word; returns whose it was."""
         return await Leases(self.engine.store, self.engine.namespace).break_lock(self.id)
 
+    async def resolve(self, effect: str, result: Any) -> None:
+        """Record, on a person's word, that an open effect happened, with this result; see `abandon`."""
+        await self._decide(effect, "done", encode(result, path="result"))
+
+    async def abandon(self, effect: str, reason: str) -> None:
+        """Record, on a person's word, that an open effect is given up; `effect` is its key as `effects` lists it.
+
+        Takes the thread's lease for the moment, so LeaseHeld while somebody drives it. Raises ConfigError if no effect
+        of that key is open.
+        """
+        await self._decide(effect, "abandoned", encode(reason, path="reason"))
+
     async def delete(self) -> bool:
         """Delete the thread and all of it, whoever drives it; True if there was one. Late writes are refused for 7 days.
 
         Raises UnresolvedEffects while an effect is running or unknown.
         """
         return await self.engine.retention.delete(self.id)
+
+    async def _decide(self, effect: str, state: Literal["done", "abandoned"], body: bytes) -> None:
+        effects = Effects(self.engine.store, self.engine.namespace)
+        policy = self.engine.policy
+        async with hold(self.engine, self.id, owner=None, ttl=policy.lease_ttl, wait=None) as lease:
+            opened = {one.key: one for one in await effects.open(self.id)}
+            if effect not in opened:
+                raise ConfigError(f"thread {self.id!r} has no open effect {effect!r}; open are {sorted(opened)}", value=effect)
+            await effects.resolve(lease.token, opened[effect], state, body)
 
     async def result(self, *, wait: float = 0.0, type: Any = None) -> Any:
         """Return what the thread was finished with, waiting for it up to `wait` seconds.
