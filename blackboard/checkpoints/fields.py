@@ -15,7 +15,7 @@ from uuid import UUID
 
 from blackboard.checkpoints.channels import Channel, Items, Ref, Segments, Value
 from blackboard.checkpoints.log import Log, Tail, tail_of
-from blackboard.codec import Types, decode, encode, join
+from blackboard.codec import Types, decode, encode, join, key_place
 from blackboard.errors import CorruptValue
 
 __all__ = ["Content", "Mark", "Stored", "capture", "capture_log", "open_items"]
@@ -237,7 +237,7 @@ def _cut(segments: Segments, count: int) -> Segments:
 
 def _entry(key: Any, item: Any, path: str) -> tuple[bytes, bytes]:
     name = encode(key, path=f"{path} key {reprlib.repr(key)}")
-    return name, join([name, encode(item, path=f"{path}[{reprlib.repr(key)}]")])
+    return name, join([name, encode(item, path=f"{path}{key_place(key)}")])
 
 
 def _is_key(key: Any) -> bool:

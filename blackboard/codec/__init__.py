@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from blackboard.codec.decoding import decode
-from blackboard.codec.encoding import encode, join
+from blackboard.codec.encoding import encode, join, key_place
 from blackboard.codec.opaque import Opaque
 from blackboard.codec.types import Types
 
-__all__ = ["Opaque", "Types", "decode", "encode", "join"]
+__all__ = ["Opaque", "Types", "decode", "encode", "join", "key_place"]

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from blackboard.codec import arrays
-from blackboard.codec.classes import class_of
 from blackboard.codec.encoding import FACTORIES, NAMED, TAG, dumps
 from blackboard.codec.opaque import Opaque
 from blackboard.codec.records import rebuild
@@ -95,7 +94,7 @@ class _Decoder:
         if cls is None:
             return Opaque(name, dumps({tag: payload}).encode())
         if tag in ("!enum", "!flag"):
-            return _member(cls, tag, *payload)
+            return _member(cls, tag, name, *map(self.revive, payload[1:]))
         return rebuild(cls, tag[1:], [name, payload[1], *map(self.revive, payload[2:])])
 
     def _find(self, name: str) -> type | None:
@@ -109,9 +108,9 @@ class _Decoder:
 def _well_made(tag: str, payload: Any) -> bool:
     """Whether the payload of a named value, which begins with the name, is made as `encode` makes it."""
     match tag, payload:
-        case "!enum", [str(), str(), None | str() | int() | {"!int": str()}]:
+        case "!enum", [str(), str(), None | str() | int() | dict()]:
             return True
-        case "!flag", [str(), int() | {"!int": str()}]:
+        case "!flag", [str(), int() | dict()]:
             return True
         case "!model" | "!dataclass" | "!namedtuple", [str(), str(), dict()] | [str(), str(), dict(), dict()]:
             return True
@@ -125,15 +124,10 @@ def _member(cls: type, tag: str, name: str, stored: Any, value: Any = None) -> e
         raise StateInvalid(f"{name} was an enum when it was stored", model=name, field=None)
     if tag == "!enum" and stored in cls.__members__:
         return cls.__members__[stored]
-    wanted = _int(stored) if tag == "!flag" else _int(value)
     try:
-        return cls(wanted)
+        return cls(stored if tag == "!flag" else value)
     except (ValueError, TypeError) as error:
         raise StateInvalid(f"{name} has no member {stored!r} any more", model=name, field=stored) from error
-
-
-def _int(stored: Any) -> Any:
-    return int(stored["!int"], 16) if class_of(stored) is dict else stored
 
 
 def _defaultdict(stored: Any) -> collections.defaultdict[Any, Any]:

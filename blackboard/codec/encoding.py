@@ -21,7 +21,7 @@ from blackboard.codec.opaque import Opaque
 from blackboard.codec.scalars import BY_CLASS, float_bits, text_bytes
 from blackboard.errors import EncodeError
 
-__all__ = ["DEEPEST", "FACTORIES", "LARGEST", "NAMED", "TAG", "dumps", "encode", "join"]
+__all__ = ["DEEPEST", "FACTORIES", "LARGEST", "NAMED", "TAG", "dumps", "encode", "join", "key_place"]
 
 TAG = "!"
 """What a tag begins with."""
@@ -151,10 +151,11 @@ def _member(_place: int, item: Any) -> str:
 
 
 def _dict(value: dict[Any, Any], depth: int) -> dict[str, Any]:
-    return _mapping(value, value, depth, _key)
+    return _mapping(value, value, depth, key_place)
 
 
-def _key(key: Any) -> str:
+def key_place(key: Any) -> str:
+    """Spell a dict's key as a part of a path: `.price`, or `['unit price']` for what is not a name."""
     return f".{key}" if isinstance(key, str) and key.isidentifier() else f"[{reprlib.repr(key)}]"
 
 
@@ -203,11 +204,11 @@ def _deque(value: collections.deque[Any], depth: int) -> Any:
 
 
 def _ordered(value: collections.OrderedDict[Any, Any], depth: int) -> Any:
-    return {"!ordereddict": _mapping(value, value, depth, _key)}
+    return {"!ordereddict": _mapping(value, value, depth, key_place)}
 
 
 def _counter(value: collections.Counter[Any], depth: int) -> Any:
-    return {"!counter": _mapping(value, value, depth, _key)}
+    return {"!counter": _mapping(value, value, depth, key_place)}
 
 
 def _defaultdict(value: collections.defaultdict[Any, Any], depth: int) -> Any:
@@ -215,7 +216,7 @@ def _defaultdict(value: collections.defaultdict[Any, Any], depth: int) -> Any:
     if factory is not None and factory not in FACTORIES.values():
         raise _Refused(value, f"a defaultdict whose factory is {factory!r}; only builtins like list are kept")
     name = None if factory is None else getattr(factory, "__name__", "")
-    return {"!defaultdict": [name, _mapping(value, value, depth, _key)]}
+    return {"!defaultdict": [name, _mapping(value, value, depth, key_place)]}
 
 
 def _opaque(value: Opaque, _depth: int) -> Any:

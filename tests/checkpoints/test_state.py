@@ -510,7 +510,7 @@ def test_what_a_validator_changes_at_load_is_stored_by_the_next_commit() -> None
 @pytest.mark.parametrize(
     ("state", "path"),
     [
-        (lambda: Keyed(table={"a": [1, {"b": object()}]}), "state.table['a'][1]['b']"),
+        (lambda: Keyed(table={"a": [1, {"b": object()}]}), "state.table.a[1].b"),
         (lambda: Open.model_validate({"more": [0, object()]}), "state.more[1]"),
         (lambda: Open.model_validate({"more": object()}), "state.more"),
         (lambda: Open.model_validate({"more": Log([1])}), "state.more"),

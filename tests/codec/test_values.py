@@ -40,6 +40,11 @@ class Word(enum.StrEnum):
     A = "a"
 
 
+class Strange(enum.Enum):
+    HUGE = 10**400
+    LONE = "\ud800"
+
+
 class Right(enum.Flag):
     READ = enum.auto()
     WRITE = enum.auto()
@@ -64,7 +69,7 @@ class Stamped(BaseModel):
 
 
 PARSED = Stamped.model_validate_json('{"at": "2026-01-01T00:00:00+05:30", "url": "http://a.b/c"}')
-KNOWN = Types([Phase, Level, Word, Right, Bits, Point, Plain, Stamped])
+KNOWN = Types([Phase, Strange, Level, Word, Right, Bits, Point, Plain, Stamped])
 
 VALUES = [
     *(None, True, False, 0, 1, -1, 2**53 + 1, -(2**64), 10**5000, -(10**5000), 1 << 1024, (1 << 1024) - 1),
