@@ -74,6 +74,11 @@ class Store:
     def __repr__(self) -> str:
         return f"<Store {self._address}{', closed' if self._delivery.closed else ''}>"
 
+    @property
+    def backend(self) -> str:
+        """Which backend this is: its address and database, without user and password."""
+        return f"{self._address} db {self._address.login.db}"
+
     @classmethod
     async def connect(
         cls,
