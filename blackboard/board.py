@@ -113,7 +113,7 @@ class Blackboard:
             return await cls._connect(url, settings, embedded)
         except BaseException:
             if embedded is not None:
-                await embedded.release()
+                embedded.release()
             raise
 
     @classmethod
@@ -142,7 +142,7 @@ class Blackboard:
         await self.store.close()
         if self._embedded is not None:
             embedded, self._embedded = self._embedded, None
-            await embedded.release()
+            embedded.release()
 
     async def __aenter__(self) -> Self:
         return self

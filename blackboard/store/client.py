@@ -90,12 +90,14 @@ class Store:
         batch_bytes: int = 1 << 20,
         connect_timeout: float = 2.0,
         response_timeout: float = 5.0,
+        revive: Callable[[], Awaitable[None]] | None = None,
     ) -> Store:
         """Connect to every primary of the backend; the URLs are described in `blackboard.store.address`.
 
         All times are in seconds. `retry_deadline` bounds a call with all its attempts, `response_timeout` one attempt:
         a connection on which nothing was answered for so long is closed. `connections` and `lease_connections` are
-        per primary and opened when needed; `batch_bytes` caps what is gathered into one write.
+        per primary and opened when needed; `batch_bytes` caps what is gathered into one write. `revive` is awaited before
+        each connect to a single server: it starts the server if nobody else does.
         """
         _check_positive(
             retry_deadline=retry_deadline, connect_timeout=connect_timeout, response_timeout=response_timeout
@@ -108,7 +110,7 @@ class Store:
 
         def topology(store: Store) -> Topology:
             return _topology(
-                address, dialer, lambda locate: Node(locate, dialer, store._acquaintance, limits, store._greeted)
+                address, dialer, revive, lambda locate: Node(locate, dialer, store._acquaintance, limits, store._greeted)
             )
 
         store = cls(address, topology, retry_deadline=retry_deadline)
@@ -215,7 +217,12 @@ class Store:
                 return
 
 
-def _topology(address: Address, dialer: Dialer, node: Callable[[Locate], Node]) -> Topology:
+def _topology(
+    address: Address,
+    dialer: Dialer,
+    revive: Callable[[], Awaitable[None]] | None,
+    node: Callable[[Locate], Node],
+) -> Topology:
     if address.kind == "cluster":
         return Cluster(address.endpoints, dialer, node)
     if address.kind == "sentinel":
@@ -224,6 +231,11 @@ def _topology(address: Address, dialer: Dialer, node: Callable[[Locate], Node]) 
         return Followed(Sentinels(address.endpoints, address.master, asker, dialer), node)
 
     async def fixed() -> Endpoint:
+        if revive is not None:
+            try:
+                await revive()
+            except ServerUnavailable as down:
+                raise Lost(str(down), written=False) from None
         return address.endpoints[0]
 
     return Single(fixed, node)
