@@ -97,6 +97,8 @@ VALUES = [
     *map(decimal.Decimal, ["0.10", "1E-30", "NaN", "sNaN", "-0", "Infinity", "-NaN123", "0E+3", "1e999999"]),
     uuid.UUID("12345678-1234-5678-1234-567812345678"),
     *(
+        Strange.HUGE,
+        Strange.LONE,
         Phase.QUERY,
         Phase.PAIR,
         Level.LOW,
