@@ -110,7 +110,10 @@ class Store:
 
         def topology(store: Store) -> Topology:
             return _topology(
-                address, dialer, revive, lambda locate: Node(locate, dialer, store._acquaintance, limits, store._greeted)
+                address,
+                dialer,
+                revive,
+                lambda locate: Node(locate, dialer, store._acquaintance, limits, store._greeted),
             )
 
         store = cls(address, topology, retry_deadline=retry_deadline)

@@ -23,6 +23,7 @@ from blackboard.testing.proxy import (
     delay_reply,
     drop_reply,
     drop_request,
+    hold_request,
 )
 from blackboard.testing.servers import Server, binaries, start_server
 
@@ -252,6 +253,48 @@ async def test_full_server_refuses_at_once(own: Server, increment: Script):
         assert refused.value.code == "OOM"
     assert await store.command("EXISTS", "key") == 0
     await store.close()
+
+
+async def test_refusal_after_a_lost_reply_is_unknown(own: Server, thread: str):
+    """The second attempt is refused; the first may have been executed all the same, and here was."""
+    async with await FaultProxy.start(own.url) as proxy:
+        store = await Store.connect(proxy.url)
+        gate = asyncio.Event()
+        proxy.fault(drop_reply(), when=named("SET"))
+        proxy.fault(hold_request(gate), when=named("SET"))
+        waiting = asyncio.create_task(store.command("SET", thread, 1))
+        async with asyncio.timeout(5):
+            while proxy.names.count("SET") < 2:
+                await asyncio.sleep(0.005)
+        await own.configure(maxmemory=1)
+        gate.set()
+        with pytest.raises(OutcomeUnknown, match="may have been executed"):
+            await waiting
+        assert await store.command("GET", thread) == b"1"
+        await store.close()
+
+
+async def test_loading_server_is_waited_for(tmp_path: Path):
+    slow = {"key_load_delay": 5_000, "loading_process_events_interval_bytes": 1024}
+    async with await start_server(BINARY, tmp_path, **slow) as server:
+        store = await Store.connect(server.url, retry_deadline=20)
+        await store.batch([("SET", f"key:{number}", b"x" * 100) for number in range(200)])
+        await server.ask("BGREWRITEAOF")
+        async with asyncio.timeout(10):
+            while b"aof_rewrite_in_progress:1" in await server.ask("INFO", "persistence"):
+                await asyncio.sleep(0.01)
+        server.kill()
+        starting = asyncio.create_task(server.start())
+        async with asyncio.timeout(10):
+            while True:
+                try:
+                    await store.command("GET", "key:0", deadline=0.1)
+                except ServerUnavailable as outage:
+                    if "LOADING" in str(outage):
+                        break
+        assert await store.command("GET", "key:199") == b"x" * 100
+        await starting
+        await store.close()
 
 
 async def test_replica_refuses_after_the_deadline(own: Server):
