@@ -59,7 +59,7 @@ class Keeper(Generic[T]):
     deadline; at the deadline, or when the server says that the lease is gone, the body is cancelled and leaving
     raises LeaseLost (ThreadGone, StoreRegressed if that was the answer), also if the body swallowed the cancellation
     or the loop was blocked beyond the deadline. Other exceptions of the body and cancellation from outside pass
-    unchanged. Giving back is shielded, takes 5 seconds at most, and raises only if the body did not.
+    unchanged. What was lost is not given back: it counts as taken over. Giving back is shielded, takes 5 seconds at most, and raises only if the body did not.
     """
 
     def __init__(self, take: Callable[[], Awaitable[T]], give: Callable[[T], Farewell] | None = None) -> None:
@@ -96,7 +96,7 @@ class Keeper(Generic[T]):
 
     async def _part(self) -> BlackboardError | None:
         """Give back, and return what the server said against it."""
-        if self._give is None or self._kept.given_back or isinstance(self._lost, (ThreadGone, StoreRegressed)):
+        if self._give is None or self._kept.given_back or self._lost is not None:
             return None
         try:
             await shielded(self._give(self._kept))

@@ -1,0 +1,522 @@
+"""What every server must let the effects promise: run `EffectContract` and `SharedEffectContract` over yours.
+
+A subclass needs the fixtures `store` (a connected Store) and `thread` (an id that nobody used before).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from blackboard import keys
+from blackboard.claims.effect import (
+    Busy,
+    Done,
+    Effects,
+    Failed,
+    Mismatch,
+    OpenEffect,
+    Semantics,
+    SettledEffect,
+    Start,
+    Unknown,
+)
+from blackboard.claims.lease import Lease, Leases, Token
+from blackboard.claims.shared import Claim, SharedEffects
+from blackboard.errors import (
+    ConfigError,
+    CorruptValue,
+    EffectBusy,
+    LeaseLost,
+    ServerRefused,
+    StoreRegressed,
+    ThreadGone,
+)
+from blackboard.store.client import Store
+from blackboard.testing.contracts.leases import NAMESPACE, lapse, open_thread
+
+__all__ = ["EffectContract", "SharedEffectContract"]
+
+LONG = 30.0
+BOTH: tuple[Semantics, ...] = ("at-least-once", "at-most-once")
+SEVEN_DAYS_MS = 7 * 86_400_000
+
+
+async def drive(store: Store, thread: str) -> Lease:
+    """Take the lease of a thread that has a checkpoint, over whoever had it."""
+    leases = Leases(store, NAMESPACE)
+    await lapse(store, thread)
+    lease = await leases.acquire(thread, ttl=LONG)
+    if lease.incarnation is None:
+        lease.opened(await open_thread(store, thread))
+    return lease
+
+
+async def start(effects: Effects, token: Token, semantics: Semantics, key: str = "mail", **more: str) -> Start:
+    """Begin an effect that must be allowed to run."""
+    answer = await effects.begin(token, key, semantics=semantics, fingerprint="f", **more)
+    assert isinstance(answer, Start)
+    return answer
+
+
+class EffectContract:
+    """Begin, complete, fail, interrupt, resolve, take over, settle in a commit: one answer each, and never twice."""
+
+    @pytest.fixture
+    def effects(self, store: Store) -> Effects:
+        """The effects of the contract's namespace."""
+        return Effects(store, NAMESPACE)
+
+    @pytest.mark.parametrize("semantics", BOTH)
+    async def test_it_runs_once_and_is_done(
+        self, store: Store, effects: Effects, thread: str, semantics: Semantics
+    ) -> None:
+        token = (await drive(store, thread)).token
+        begun = await start(effects, token, semantics)
+        assert begun.attempt == 1
+        await effects.complete(begun, b'"sent"')
+        assert await effects.begin(token, "mail", semantics=semantics, fingerprint="f") == Done(b'"sent"', 1)
+        assert await effects.open(thread) == []
+
+    @pytest.mark.parametrize("semantics", BOTH)
+    async def test_done_outlives_the_driver(
+        self, store: Store, effects: Effects, thread: str, semantics: Semantics
+    ) -> None:
+        first = (await drive(store, thread)).token
+        await effects.complete(await start(effects, first, semantics), b"1")
+        second = (await drive(store, thread)).token
+        assert await effects.begin(second, "mail", semantics=semantics, fingerprint="f") == Done(b"1", 1)
+
+    async def test_another_begin_in_the_same_run_is_busy(self, store: Store, effects: Effects, thread: str) -> None:
+        token = (await drive(store, thread)).token
+        await start(effects, token, "at-least-once")
+        answer = await effects.begin(token, "mail", semantics="at-least-once", fingerprint="f")
+        assert isinstance(answer, Busy)
+        assert answer.holder == token.owner
+        assert 0 < answer.retry_after <= LONG
+
+    @pytest.mark.parametrize("semantics", BOTH)
+    async def test_the_same_op_id_has_the_same_answer(
+        self, store: Store, effects: Effects, thread: str, semantics: Semantics
+    ) -> None:
+        token = (await drive(store, thread)).token
+        op = store.op_id()
+        first = await start(effects, token, semantics, op=op)
+        assert await start(effects, token, semantics, op=op) == first
+        done = store.op_id()
+        await effects.complete(first, b"1", op=done)
+        await effects.complete(first, b"1", op=done)
+        assert await effects.begin(token, "mail", semantics=semantics, fingerprint="f", op=op) == Done(b"1", 1)
+
+    async def test_a_begin_that_arrives_again_after_its_failure_starts_nothing(
+        self, store: Store, effects: Effects, thread: str
+    ) -> None:
+        token = (await drive(store, thread)).token
+        op = store.op_id()
+        first = await start(effects, token, "at-least-once", op=op)
+        await effects.fail(first, b"no")
+        assert (await start(effects, token, "at-least-once", op=op)).attempt == 1
+        assert await effects.open(thread) == []
+
+    async def test_other_arguments_are_a_mismatch(self, store: Store, effects: Effects, thread: str) -> None:
+        token = (await drive(store, thread)).token
+        begun = await start(effects, token, "at-least-once")
+        assert await effects.begin(token, "mail", semantics="at-least-once", fingerprint="g") == Mismatch("f")
+        await effects.complete(begun, b"1")
+        assert await effects.begin(token, "mail", semantics="at-least-once", fingerprint="g") == Mismatch("f")
+
+    async def test_takeover_runs_an_at_least_once_effect_again_under_the_same_downstream_key(
+        self, store: Store, effects: Effects, thread: str
+    ) -> None:
+        first = await start(effects, (await drive(store, thread)).token, "at-least-once")
+        second = await start(effects, (await drive(store, thread)).token, "at-least-once")
+        assert second.attempt == 2
+        assert second.downstream_key == first.downstream_key
+
+    @pytest.mark.parametrize("asked", [("at-most-once", "at-most-once"), ("at-most-once", "at-least-once"),
+                                       ("at-least-once", "at-most-once")])  # fmt: skip
+    async def test_takeover_never_runs_an_at_most_once_effect_again(
+        self, store: Store, effects: Effects, thread: str, asked: tuple[Semantics, Semantics]
+    ) -> None:
+        begun = await start(effects, (await drive(store, thread)).token, asked[0])
+        await effects.attach(begun, "message-17")
+        token = (await drive(store, thread)).token
+        for _ in range(3):
+            answer = await effects.begin(token, "mail", semantics=asked[1], fingerprint="f")
+            assert isinstance(answer, Unknown)
+            assert (answer.attempt, answer.external_ref, answer.owner) == (1, "message-17", begun.token.owner)
+            assert abs(answer.started_at - store.server_time()) < 60_000_000
+
+    @pytest.mark.parametrize("semantics", BOTH)
+    async def test_a_zombie_is_refused_and_told_who_drives(
+        self, store: Store, effects: Effects, thread: str, semantics: Semantics
+    ) -> None:
+        zombie = await start(effects, (await drive(store, thread)).token, semantics)
+        token = (await drive(store, thread)).token
+        for call in (
+            effects.complete(zombie, b"stale"),
+            effects.fail(zombie, b"stale"),
+            effects.interrupt(zombie),
+            effects.attach(zombie, "stale"),
+        ):
+            with pytest.raises(LeaseLost) as lost:
+                await call
+            assert (lost.value.holder, lost.value.newest) == (token.owner, token.fence)
+        with pytest.raises(LeaseLost):
+            await effects.begin(zombie.token, "other", semantics=semantics, fingerprint="f")
+        assert [effect.attempt for effect in await effects.open(thread)] == [1]
+
+    async def test_the_winners_result_stands_against_a_zombie(
+        self, store: Store, effects: Effects, thread: str
+    ) -> None:
+        zombie = await start(effects, (await drive(store, thread)).token, "at-least-once")
+        token = (await drive(store, thread)).token
+        await effects.complete(await start(effects, token, "at-least-once"), b"winner")
+        with pytest.raises(LeaseLost) as lost:
+            await effects.complete(zombie, b"stale")
+        assert lost.value.state == "done"
+        assert await effects.begin(token, "mail", semantics="at-least-once", fingerprint="f") == Done(b"winner", 2)
+
+    async def test_a_lapsed_but_unchallenged_lease_is_enough(self, store: Store, effects: Effects, thread: str) -> None:
+        token = (await drive(store, thread)).token
+        begun = await start(effects, token, "at-most-once")
+        await lapse(store, thread)
+        await effects.complete(begun, b"1")
+        assert (await start(effects, token, "at-most-once", key="next")).attempt == 1
+
+    async def test_a_failed_attempt_may_run_again(self, store: Store, effects: Effects, thread: str) -> None:
+        token = (await drive(store, thread)).token
+        await effects.fail(await start(effects, token, "at-least-once"), b"timeout")
+        assert await effects.open(thread) == []
+        again = await start(effects, token, "at-least-once")
+        assert again.attempt == 2
+        await effects.complete(again, b"1")
+        assert [effect.attempt for effect in await effects.all(thread)] == [2]
+
+    async def test_a_failed_at_most_once_attempt_is_unknown(self, store: Store, effects: Effects, thread: str) -> None:
+        token = (await drive(store, thread)).token
+        await effects.fail(await start(effects, token, "at-most-once"), b"timeout")
+        assert isinstance(await effects.begin(token, "mail", semantics="at-most-once", fingerprint="f"), Unknown)
+
+    @pytest.mark.parametrize("semantics", BOTH)
+    async def test_a_final_failure_is_kept(
+        self, store: Store, effects: Effects, thread: str, semantics: Semantics
+    ) -> None:
+        token = (await drive(store, thread)).token
+        await effects.fail(await start(effects, token, semantics), b"refused", final=True)
+        answer = await effects.begin(token, "mail", semantics=semantics, fingerprint="f")
+        assert answer == Failed(b"refused", 1, "failed")
+
+    async def test_an_interrupted_effect_is_unknown_or_runs_again(
+        self, store: Store, effects: Effects, thread: str
+    ) -> None:
+        token = (await drive(store, thread)).token
+        await effects.interrupt(await start(effects, token, "at-least-once", key="again"))
+        await effects.interrupt(await start(effects, token, "at-most-once", key="never"))
+        assert {effect.state for effect in await effects.open(thread)} == {"unknown"}
+        assert (await start(effects, token, "at-least-once", key="again")).attempt == 2
+        assert isinstance(await effects.begin(token, "never", semantics="at-most-once", fingerprint="f"), Unknown)
+
+    async def test_an_interrupted_effect_may_still_be_completed(
+        self, store: Store, effects: Effects, thread: str
+    ) -> None:
+        token = (await drive(store, thread)).token
+        begun = await start(effects, token, "at-most-once")
+        await effects.interrupt(begun)
+        await effects.complete(begun, b"1")
+        assert await effects.begin(token, "mail", semantics="at-most-once", fingerprint="f") == Done(b"1", 1)
+
+    async def test_an_attempt_that_was_overtaken_cannot_be_completed(
+        self, store: Store, effects: Effects, thread: str
+    ) -> None:
+        token = (await drive(store, thread)).token
+        first = await start(effects, token, "at-least-once")
+        await effects.interrupt(first)
+        second = await start(effects, token, "at-least-once")
+        with pytest.raises(LeaseLost) as lost:
+            await effects.complete(first, b"late")
+        assert (lost.value.attempt, lost.value.state) == (2, "running")
+        await effects.complete(second, b"2")
+        with pytest.raises(LeaseLost, match="done already"):
+            await effects.complete(second, b"twice")
+
+    async def test_an_unknown_effect_is_resolved(self, store: Store, effects: Effects, thread: str) -> None:
+        first = (await drive(store, thread)).token
+        for key in ("done", "failed", "retry", "abandoned"):
+            await start(effects, first, "at-most-once", key=key)
+        token = (await drive(store, thread)).token
+        for unknown in await effects.open(thread):
+            await effects.resolve(token, unknown, unknown.key, b"probed")  # type: ignore[arg-type]
+        answers = {
+            key: await effects.begin(token, key, semantics="at-most-once", fingerprint="f")
+            for key in ("done", "failed", "abandoned")
+        }
+        assert answers == {
+            "done": Done(b"probed", 1), "failed": Failed(b"probed", 1, "failed"), "abandoned": Failed(b"probed", 1, "abandoned")
+        }  # fmt: skip
+        assert (await start(effects, token, "at-most-once", key="retry")).attempt == 2
+
+    async def test_a_decision_about_something_else_is_refused(
+        self, store: Store, effects: Effects, thread: str
+    ) -> None:
+        await start(effects, (await drive(store, thread)).token, "at-most-once")
+        token = (await drive(store, thread)).token
+        unknown = await effects.begin(token, "mail", semantics="at-most-once", fingerprint="f")
+        assert isinstance(unknown, Unknown)
+        with pytest.raises(LeaseLost):
+            await effects.resolve(token, replace(unknown, attempt=2), "abandoned")
+        await effects.resolve(token, unknown, "done", b"1")
+        with pytest.raises(LeaseLost):
+            await effects.resolve(token, unknown, "abandoned")
+        assert await effects.begin(token, "mail", semantics="at-most-once", fingerprint="f") == Done(b"1", 1)
+
+    async def test_a_settlement_counts_once_its_checkpoint_is_reached(
+        self, store: Store, effects: Effects, thread: str
+    ) -> None:
+        """A server that stops inside a commit may keep the record and lose the checkpoint: then the effect is open."""
+        token = (await drive(store, thread)).token
+        begun = await start(effects, token, "at-most-once")
+        settlement = effects.settlement(begun, b"1")
+        where = keys.ThreadKeys.of(NAMESPACE, thread)
+        record = await store.command("HGET", where.effects_open, settlement.key)
+        assert record.startswith(settlement.expect)
+        await store.command("HSET", where.effects, settlement.key, settlement.within(keys.sequence_id(2)))
+        second = (await drive(store, thread)).token
+        assert isinstance(await effects.begin(second, "mail", semantics="at-most-once", fingerprint="f"), Unknown)
+        await store.command("SET", where.latest(), keys.sequence_id(2))
+        assert await effects.begin(second, "mail", semantics="at-most-once", fingerprint="f") == Done(b"1", 1)
+        assert await effects.open(thread) == []
+        await store.command("SET", where.latest(), keys.sequence_id(900))
+        assert await effects.begin(second, "mail", semantics="at-most-once", fingerprint="f") == Done(b"1", 1)
+
+    async def test_a_settlement_reads_as_a_record(self, store: Store, effects: Effects, thread: str) -> None:
+        token = (await drive(store, thread)).token
+        settlement = effects.settlement(await start(effects, token, "at-least-once"), b"\x00:1")
+        outside = SettledEffect.parse(b"mail", settlement.record)
+        inside = SettledEffect.parse(b"mail", settlement.within("000000000002"))
+        assert outside.checkpoint is None
+        assert inside == replace(outside, checkpoint="000000000002")
+        assert (inside.state, inside.attempt, inside.result, inside.fence) == ("done", 1, b"\x00:1", token.fence)
+
+    async def test_effects_are_listed_without_a_lease(self, store: Store, effects: Effects, thread: str) -> None:
+        token = (await drive(store, thread)).token
+        await effects.complete(await start(effects, token, "at-least-once", key="a"), b"1")
+        begun = await start(effects, token, "at-most-once", key="b")
+        await effects.attach(begun, "ref")
+        opened = await effects.open(thread)
+        assert [(effect.key, effect.state, effect.attempt, effect.external_ref) for effect in opened] == [
+            ("b", "running", 1, "ref")
+        ]
+        settled, running = await effects.all(thread)
+        assert isinstance(settled, SettledEffect)
+        assert isinstance(running, OpenEffect)
+        assert (settled.key, settled.state, settled.result, settled.checkpoint) == ("a", "done", b"1", None)
+        assert running == opened[0]
+
+    async def test_without_a_checkpoint_there_is_no_effect(self, store: Store, effects: Effects, thread: str) -> None:
+        lease = await Leases(store, NAMESPACE).acquire(thread, ttl=LONG)
+        with pytest.raises(ThreadGone):
+            await effects.begin(lease.token, "mail", semantics="at-least-once", fingerprint="f")
+        assert await store.command("EXISTS", keys.ThreadKeys.of(NAMESPACE, thread).effects_open) == 0
+
+    async def test_an_expired_thread_takes_no_effect(self, store: Store, effects: Effects, thread: str) -> None:
+        begun = await start(effects, (await drive(store, thread)).token, "at-least-once")
+        meta = keys.ThreadKeys.of(NAMESPACE, thread).meta
+        await store.command("HSET", meta, "expires", store.server_time() // 1000 - 1_000)
+        with pytest.raises(ThreadGone):
+            await effects.begin(begun.token, "other", semantics="at-least-once", fingerprint="f")
+        with pytest.raises(ThreadGone):
+            await effects.complete(begun, b"1")
+        assert await effects.open(thread) == []
+
+    async def test_a_reused_id_takes_nothing_from_the_old_thread(
+        self, store: Store, effects: Effects, thread: str
+    ) -> None:
+        begun = await start(effects, (await drive(store, thread)).token, "at-least-once")
+        await store.command("HSET", keys.ThreadKeys.of(NAMESPACE, thread).meta, "incarnation", "1")
+        with pytest.raises(ThreadGone):
+            await effects.complete(begun, b"1")
+
+    async def test_a_fence_from_the_future_and_a_lost_record_are_regressions(
+        self, store: Store, effects: Effects, thread: str
+    ) -> None:
+        begun = await start(effects, (await drive(store, thread)).token, "at-most-once")
+        ahead = replace(begun.token, fence=begun.token.fence + 1)
+        with pytest.raises(StoreRegressed):
+            await effects.begin(ahead, "mail", semantics="at-most-once", fingerprint="f")
+        await store.command("DEL", keys.ThreadKeys.of(NAMESPACE, thread).effects_open)
+        with pytest.raises(StoreRegressed):
+            await effects.complete(begun, b"1")
+
+    async def test_damage_is_told_and_left_alone(self, store: Store, effects: Effects, thread: str) -> None:
+        begun = await start(effects, (await drive(store, thread)).token, "at-most-once")
+        where = keys.ThreadKeys.of(NAMESPACE, thread)
+        await store.command("HSET", where.effects_open, "mail", b"9:short")
+        with pytest.raises(CorruptValue):
+            await effects.begin(begun.token, "mail", semantics="at-most-once", fingerprint="f")
+        with pytest.raises(CorruptValue):
+            await effects.open(thread)
+        await store.command("SET", where.effects, "no hash")
+        with pytest.raises(ServerRefused):
+            await effects.begin(begun.token, "other", semantics="at-most-once", fingerprint="f")
+        assert await store.command("HGET", where.effects_open, "other") is None
+
+    async def test_unfenced_callers_and_wrong_words_are_refused(
+        self, store: Store, effects: Effects, thread: str
+    ) -> None:
+        token = (await drive(store, thread)).token
+        with pytest.raises(ConfigError):
+            await effects.begin(replace(token, fence=0), "mail", semantics="at-least-once", fingerprint="f")
+        with pytest.raises(ConfigError):
+            await effects.begin(replace(token, namespace="other"), "mail", semantics="at-least-once", fingerprint="f")
+        with pytest.raises(ConfigError):
+            await effects.begin(token, "", semantics="at-least-once", fingerprint="f")
+        with pytest.raises(ConfigError, match="exactly-once"):
+            await effects.begin(token, "mail", semantics="exactly-once", fingerprint="f")  # type: ignore[arg-type]
+
+
+class SharedEffectContract:
+    """Claims across threads: one winner per key, whoever asks, and never two."""
+
+    @pytest.fixture
+    def shared(self, store: Store) -> SharedEffects:
+        """The shared effects of the contract's namespace."""
+        return SharedEffects(store, NAMESPACE)
+
+    async def claim(self, shared: SharedEffects, key: str, semantics: Semantics, **more: str) -> Claim:
+        """Begin an effect that must be allowed to run."""
+        answer = await shared.begin(key, semantics=semantics, fingerprint="f", ttl=LONG, **more)
+        assert isinstance(answer, Claim)
+        return answer
+
+    async def lapse(self, store: Store, key: str) -> None:
+        """Let the claim run out now, as time would."""
+        await store.command("HSET", keys.effect(NAMESPACE, key), "lease_until", 1)
+
+    async def test_one_of_many_wins(self, shared: SharedEffects, thread: str) -> None:
+        answers = await asyncio.gather(
+            *(shared.begin(thread, semantics="at-most-once", fingerprint="f", ttl=LONG) for _ in range(100))
+        )
+        winners = [answer for answer in answers if isinstance(answer, Claim)]
+        assert len(winners) == 1
+        assert {type(answer) for answer in answers} == {Claim, Busy}
+        await shared.complete(winners[0], b"1")
+        assert await shared.begin(thread, semantics="at-most-once", fingerprint="f", ttl=LONG) == Done(b"1", 1)
+
+    async def test_the_same_op_id_has_the_same_answer(self, store: Store, shared: SharedEffects, thread: str) -> None:
+        op = store.op_id()
+        first = await self.claim(shared, thread, "at-most-once", op=op, owner="a")
+        again = await self.claim(shared, thread, "at-most-once", op=op, owner="a")
+        assert (again.fence, again.attempt) == (first.fence, first.attempt)
+        done = store.op_id()
+        await shared.complete(first, b"1", op=done)
+        await shared.complete(again, b"1", op=done)
+
+    async def test_a_running_effect_has_no_ttl_and_a_settled_one_has(
+        self, store: Store, shared: SharedEffects, thread: str
+    ) -> None:
+        claim = await self.claim(shared, thread, "at-least-once")
+        key = keys.effect(NAMESPACE, thread)
+        assert await store.command("PTTL", key) == -1
+        await shared.fail(claim, b"no")
+        assert await store.command("PTTL", key) > 0
+        claim = await self.claim(shared, thread, "at-least-once")
+        assert claim.attempt == 2
+        assert await store.command("PTTL", key) == -1
+        await shared.complete(claim, b"1")
+        assert SEVEN_DAYS_MS - 60_000 < await store.command("PTTL", key) <= SEVEN_DAYS_MS
+
+    async def test_a_lapsed_claim_is_taken_over_if_it_may_run_again(
+        self, store: Store, shared: SharedEffects, thread: str
+    ) -> None:
+        zombie = await self.claim(shared, thread, "at-least-once")
+        await self.lapse(store, thread)
+        claim = await self.claim(shared, thread, "at-least-once")
+        assert claim.attempt == 2
+        assert claim.fence > zombie.fence
+        assert claim.downstream_key == zombie.downstream_key
+        for call in (
+            shared.complete(zombie, b"stale"),
+            zombie.renew(),
+            shared.attach(zombie, "x"),
+            shared.interrupt(zombie),
+        ):
+            with pytest.raises(LeaseLost) as lost:
+                await call
+            assert (lost.value.holder, lost.value.newest) == (claim.owner, claim.fence)
+        await shared.complete(claim, b"winner")
+        found = await shared.read(thread)
+        assert found is not None
+        assert (found.state, found.result, found.attempt) == ("done", b"winner", 2)
+
+    async def test_a_lapsed_at_most_once_claim_is_unknown_until_resolved(
+        self, store: Store, shared: SharedEffects, thread: str
+    ) -> None:
+        zombie = await self.claim(shared, thread, "at-most-once")
+        await shared.attach(zombie, "message-17")
+        await self.lapse(store, thread)
+        answer = await shared.begin(thread, semantics="at-least-once", fingerprint="f", ttl=LONG)
+        assert isinstance(answer, Unknown)
+        assert (answer.external_ref, answer.owner, answer.fence) == ("message-17", zombie.owner, zombie.fence)
+        await shared.resolve(answer, "retry")
+        with pytest.raises(LeaseLost):
+            await shared.complete(zombie, b"stale")
+        assert (await self.claim(shared, thread, "at-most-once")).attempt == 2
+
+    async def test_an_unchallenged_claim_may_complete_late(
+        self, store: Store, shared: SharedEffects, thread: str
+    ) -> None:
+        claim = await self.claim(shared, thread, "at-most-once")
+        await self.lapse(store, thread)
+        with pytest.raises(LeaseLost):
+            await claim.renew()
+        await shared.complete(claim, b"1")
+        assert await shared.begin(thread, semantics="at-most-once", fingerprint="f", ttl=LONG) == Done(b"1", 1)
+
+    async def test_a_live_claim_cannot_be_resolved_by_another(self, shared: SharedEffects, thread: str) -> None:
+        claim = await self.claim(shared, thread, "at-most-once")
+        found = await shared.read(thread)
+        assert found is not None
+        with pytest.raises(EffectBusy) as busy:
+            await shared.resolve(found, "abandoned")
+        assert busy.value.holder == claim.owner
+        await shared.interrupt(claim)
+        await shared.resolve(found, "abandoned", b"why")
+        answer = await shared.begin(thread, semantics="at-most-once", fingerprint="f", ttl=LONG)
+        assert answer == Failed(b"why", 1, "abandoned")
+
+    async def test_other_arguments_are_a_mismatch(self, shared: SharedEffects, thread: str) -> None:
+        await self.claim(shared, thread, "at-least-once")
+        answer = await shared.begin(thread, semantics="at-least-once", fingerprint="g", ttl=LONG)
+        assert answer == Mismatch("f")
+
+    async def test_a_held_claim_outlives_its_ttl(self, shared: SharedEffects, thread: str) -> None:
+        claim = await shared.begin(thread, semantics="at-least-once", fingerprint="f", ttl=0.3)
+        assert isinstance(claim, Claim)
+        async with shared.hold(claim):
+            await asyncio.sleep(0.9)
+            assert isinstance(await shared.begin(thread, semantics="at-least-once", fingerprint="f", ttl=LONG), Busy)
+            await shared.complete(claim, b"1")
+        assert await shared.begin(thread, semantics="at-least-once", fingerprint="f", ttl=LONG) == Done(b"1", 1)
+
+    async def test_a_claim_that_is_taken_away_cancels_its_body(
+        self, store: Store, shared: SharedEffects, thread: str
+    ) -> None:
+        claim = await shared.begin(thread, semantics="at-least-once", fingerprint="f", ttl=0.6)
+        assert isinstance(claim, Claim)
+        with pytest.raises(LeaseLost):
+            async with shared.hold(claim):
+                await self.lapse(store, thread)
+                await self.claim(shared, thread, "at-least-once")
+                await asyncio.sleep(60)
+
+    async def test_what_is_not_recorded_any_more_cannot_be_completed(
+        self, store: Store, shared: SharedEffects, thread: str
+    ) -> None:
+        claim = await self.claim(shared, thread, "at-least-once")
+        await store.command("DEL", keys.effect(NAMESPACE, thread))
+        with pytest.raises(LeaseLost, match="not recorded"):
+            await shared.complete(claim, b"1")
+        assert await shared.read(thread) is None
