@@ -103,7 +103,7 @@ def test_sizes(path: Path) -> None:
     assert too_long == {}
 
 
-@pytest.mark.parametrize("folder", ["agents", "namespaces", "benchmarks"])
+@pytest.mark.parametrize("folder", ["agents", "namespaces"])
 def test_side_folders_are_no_packages(folder: str) -> None:
     """An `__init__.py` in agents/ would shadow the OpenAI SDK, which is imported by that name."""
     assert list((ROOT / folder).rglob("__init__.py")) == []
