@@ -6,10 +6,6 @@ import dataclasses
 import enum
 import types
 from collections.abc import Iterable, Iterator
-from datetime import date, datetime, time, timedelta
-from decimal import Decimal
-from fractions import Fraction
-from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6Interface, IPv6Network
 from pathlib import PurePath
 from typing import (
     Annotated,
@@ -23,7 +19,6 @@ from typing import (
     get_origin,
     get_type_hints,
 )
-from uuid import UUID
 
 from pydantic import (
     AwareDatetime,
@@ -37,13 +32,13 @@ from pydantic import (
 )
 
 from blackboard.codec.classes import is_class
+from blackboard.codec.scalars import BY_CLASS
 
 __all__ = ["Unresolved", "mutable_type", "mutable_value"]
 
-_ATOMS = frozenset({
-    bool, bytes, complex, date, datetime, Decimal, float, Fraction, int, IPv4Address, IPv4Interface, IPv4Network,
-    IPv6Address, IPv6Interface, IPv6Network, str, time, timedelta, types.NoneType, UUID,
-})  # fmt: skip
+_ATOMS = frozenset(BY_CLASS) - {bytearray, slice} | {bool, float, int, str, types.NoneType}
+"""Classes whose values are one immutable thing: what the codec stores as a scalar, and JSON's own."""
+
 _MARKERS = frozenset({AwareDatetime, EmailStr, FutureDate, FutureDatetime, NaiveDatetime, PastDate, PastDatetime})
 """Classes of pydantic's that only annotate: their values are plain ones."""
 
@@ -89,7 +84,9 @@ def _mutable(annotation: Any, seen: set[int]) -> Iterator[str]:
     origin = get_origin(annotation)
     if isinstance(annotation, str | ForwardRef):
         raise Unresolved(str(annotation))
-    if annotation is None or annotation is Ellipsis or origin is Literal or isinstance(annotation, TypeVar):
+    if annotation is None or annotation is Ellipsis or isinstance(annotation, TypeVar):
+        return
+    if origin is Literal or origin in _ATOMS:  # re.Pattern[str]
         return
     if is_class(annotation) and origin is None:
         yield from _mutable_class(annotation, seen)

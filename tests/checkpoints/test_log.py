@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import enum
 import pickle
+import re
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any, Generic, Literal, NamedTuple, NewType, Optional, TypeVar, Union
 
 import pytest
-from pydantic import AwareDatetime, BaseModel, Field, PositiveInt, ValidationError
+from pydantic import AwareDatetime, BaseModel, Field, HttpUrl, PositiveInt, ValidationError
 
 from blackboard.checkpoints.log import Log
 from blackboard.codec import encode
@@ -86,7 +87,7 @@ class State(BaseModel):
 GOOD = [
     str, int, float, bool, None, bytes, Decimal, uuid.UUID, datetime, Path, Colour, UserId, Message, Tree, Pair, Point,
     Literal["a", 1], int | str, Optional["Message"], Union["Message", str], int | None, tuple[int, ...], tuple[()], tuple[int, tuple[str, bool]],
-    frozenset[str], AwareDatetime, PositiveInt, Annotated[int, Field(gt=0)], Annotated[str, ["a hash it has not"]], Box[int], tuple[Message | Point, ...],
+    frozenset[str], AwareDatetime, PositiveInt, HttpUrl, re.Pattern[str], Annotated[int, Field(gt=0)], Annotated[str, ["a hash it has not"]], Box[int], tuple[Message | Point, ...],
 ]  # fmt: skip
 
 BAD = [

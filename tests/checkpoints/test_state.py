@@ -232,9 +232,9 @@ def test_keys_that_are_no_str_keep_their_types() -> None:
     assert same(driver.load()[1], state)
 
 
-def test_a_dict_with_keys_that_are_no_scalars_is_a_value() -> None:
-    nan = float("nan")
-    driver, state = Driver(Keyed), Keyed(table={(1, "a"): long(1), nan: long(2), float("nan"): long(3)})
+@pytest.mark.parametrize("key", [(1, "a"), float("nan"), frozenset({1})], ids=repr)
+def test_a_dict_with_a_key_that_is_no_scalar_or_not_itself_is_a_value(key: Any) -> None:
+    driver, state = Driver(Keyed), Keyed(table={"a": long(1), key: long(2), float("nan"): long(3)})
     assert isinstance(driver.commit(state)["table"], Value)
     assert repr(driver.load()[1]) == repr(state)
 
@@ -282,6 +282,38 @@ def test_a_commit_that_failed_is_sent_again_and_what_came_meanwhile_is_not_lost(
     assert len(items(driver.commit(state)["messages"]).new) == 1
     assert same(list(driver.load()[1].messages), [Message(text="a"), Message(text="in flight")])
     assert driver.load()[1].words == ["in flight"]
+
+
+def test_what_comes_while_the_first_commit_of_a_loaded_log_is_in_flight_is_not_lost() -> None:
+    driver, state = Driver(State), State(messages=Log([Message(text="a"), Message(text="b")]))
+    driver.commit(state)
+    driver, state = driver.load()
+    state.messages.append(Message(text="c"))
+    draft = driver.channels.draft(state)
+    state.messages.append(Message(text="in flight"))
+    driver.refs = {name: driver.shelf.put(channel) for name, channel in draft.channels.items()}
+    driver.channels.acknowledge(draft, driver.refs)
+    assert len(items(driver.commit(state)["messages"]).new) == 1
+    assert [message.text for message in driver.load()[1].messages] == ["a", "b", "c", "in flight"]
+
+
+class Reversed(BaseModel):
+    messages: Log[Message] = Log()
+
+    @field_validator("messages")
+    @classmethod
+    def turn(cls, messages: Log[Message]) -> Log[Message]:
+        return Log(messages[::-1])
+
+
+def test_a_log_that_a_validator_made_at_load_is_stored_whole() -> None:
+    driver, state = Driver(State), State(messages=Log([Message(text="a"), Message(text="b")]))
+    driver.commit(state)
+    driver, state = driver.load(Reversed)
+    channel = items(driver.commit(state)["messages"])
+    assert (channel.base, len(channel.new)) == ((), 2)
+    driver.refs = {"messages": driver.refs["messages"]}
+    assert [message.text for message in driver.load(Old)[1].messages] == ["b", "a"]
 
 
 @pytest.mark.parametrize("other", [Log(), Log([Message(text="a")]), [Message(text="a")], None], ids=repr)
