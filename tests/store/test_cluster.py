@@ -37,10 +37,11 @@ def pair(cluster: Cluster, key: str) -> tuple[Server, Server]:
 
 
 async def calls(node: Server, name: str) -> int:
-    """How often the node has executed a command."""
+    """How often the node was sent a command, those that it redirected included."""
     for line in (await node.ask("INFO", "commandstats")).decode().splitlines():
-        if line.startswith(f"cmdstat_{name}:calls="):
-            return int(line.partition("=")[2].partition(",")[0])
+        if line.startswith(f"cmdstat_{name}:"):
+            counts = dict(field.split("=") for field in line.partition(":")[2].split(","))
+            return int(counts["calls"]) + int(counts["rejected_calls"])
     return 0
 
 
