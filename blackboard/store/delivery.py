@@ -74,7 +74,7 @@ class _Call:
     """One request under way: where the next attempt goes, and what is known about the ones before."""
 
     __slots__ = ("_redirections", "_topology", "ambiguous", "asking", "lane", "last", "packed", "pauses", "pinned",
-                 "reason", "request", "target")  # fmt: skip
+                 "reason", "request", "target", "until")  # fmt: skip
 
     def __init__(self, topology: Topology, request: Request, lane: Lane, until: float, node: Node | None) -> None:
         self._topology = topology
@@ -82,6 +82,7 @@ class _Call:
         self.request = request
         self.packed = request.packed
         self.lane: Lane = lane
+        self.until = until
         self.pauses = Pauses(until)
         self.pinned = node
         self.target = node
@@ -90,10 +91,10 @@ class _Call:
         self.last: ErrorReply | None = None
         self.reason = ""
 
-    async def send(self, until: float) -> Sent:
+    async def send(self) -> Sent:
         if self.target is None:
             self.target = self._topology.node(self.request.key)
-        connection = self.target.pick(self.lane) or await connected(self.target, self.lane, until)
+        connection = self.target.pick(self.lane) or await connected(self.target, self.lane, self.until)
         if self.asking:
             connection.send(ASKING).add_done_callback(forget)
         return connection, connection.send(self.packed)
@@ -143,9 +144,12 @@ class _Call:
         if self.last is None or verdict(self.last) is not Verdict.LATER:
             demoted = self.last is not None and verdict(self.last) is Verdict.ELSEWHERE
             try:
-                await self._topology.refresh(demoted=demoted)
+                async with asyncio.timeout_at(self.until):
+                    await self._topology.refresh(demoted=demoted)
             except Lost as lost:
                 self.reason = str(lost)
+            except TimeoutError:
+                raise self.gave_up() from None
         self.target = self.pinned
         self.asking = False
 
@@ -166,7 +170,7 @@ class Delivery:
             reach(request.name, "before")
         while True:
             try:
-                attempt = sent or await call.send(until)
+                attempt = sent or await call.send()
                 reach(request.name, "sent")
                 reply = await _reply(attempt, until)
                 if type(reply) is not ErrorReply:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -142,6 +143,21 @@ async def test_cluster_behind_a_plain_address_names_the_mend(cluster: Cluster):
 async def test_plain_server_behind_a_cluster_address_names_the_mend(server: Server):
     with pytest.raises(ServerRefused, match="use a redis:// URL"):
         await Store.connect(f"redis+cluster://127.0.0.1:{server.port}", retry_deadline=0.5)
+
+
+async def test_deadline_holds_while_the_whole_cluster_is_silent(moving: Cluster):
+    """Looking for the new owner of a slot takes no longer than the call that asks for it."""
+    store = await Store.connect(moving.url, response_timeout=0.1)
+    for node in moving.nodes:
+        node.pause()
+    began = time.monotonic()
+    with pytest.raises(ServerUnavailable):
+        await store.command("GET", "key", deadline=0.5)
+    assert time.monotonic() - began < 1.5
+    for node in moving.nodes:
+        node.resume()
+    assert await store.command("GET", "key") is None
+    await store.close()
 
 
 async def test_dead_node_is_an_outage_of_its_slots_alone(moving: Cluster, increment: Script):
