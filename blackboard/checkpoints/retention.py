@@ -49,12 +49,15 @@ class Retention:
             await self.expire(thread, reply[1].decode(), int(reply[2]))
 
     async def expire(self, thread: str, incarnation: str, expires: int) -> None:
-        """Put PEXPIREAT on every key of a closed thread, in slices, meta last; `expires` is server time in ms."""
+        """Put PEXPIREAT on every key of a closed thread, in slices, meta last; `expires` is server time in ms.
+
+        The lock keeps the expiry of its lease, so that a driver who dies here holds nobody up for longer than that.
+        """
         where = keys.ThreadKeys.of(self._namespace, thread)
         await self._due(thread, expires)
         async for names, _, _ in self._slices(where, drain=False):
             await self._store.call(_EXPIRE, [where.meta, *names], [incarnation, expires])
-        last = [*self._fixed(where), where.lock, where.history(), where.parts, where.meta]
+        last = [*self._fixed(where), where.history(), where.parts, where.meta]
         await self._store.call(_EXPIRE, [where.meta, *last], [incarnation, expires])
 
     async def delete(self, thread: str) -> bool:
