@@ -357,3 +357,36 @@ async def test_spaces_and_quotes_in_the_path(tmp_path: Path) -> None:
     async with await start(directory, grace=0.1) as one:
         assert await ask(one.socket, "SET", "a", 1) == b"OK"
     await ended(directory)
+
+
+async def test_a_killed_starter_holds_nobody_up(here: Path) -> None:
+    """The kernel drops the lock of whoever was killed while starting or stopping the server."""
+    program = """
+        import sys, time
+        from pathlib import Path
+        from blackboard.store.supervisor import Lock
+        lock = Lock(Path(sys.argv[1]) / "starting.lock")
+        print(lock.take(), flush=True)
+        time.sleep(600)
+    """
+    here.mkdir()
+    starter = subprocess.Popen([sys.executable, "-c", textwrap.dedent(program), here], stdout=subprocess.PIPE)
+    assert starter.stdout is not None
+    assert starter.stdout.readline() == b"True\n"
+    waiting = asyncio.create_task(start(here, grace=0.1))
+    await asyncio.sleep(0.1)
+    assert not waiting.done()
+    finish(starter)
+    (await waiting).release()
+    await ended(here)
+
+
+async def test_users_that_come_and_go_never_meet_a_dying_server(here: Path) -> None:
+    """With no grace the server ends all the time; whoever has a hold finds it alive and the data there."""
+    for number in range(12):
+        async with await start(here, grace=0.0) as one:
+            assert await ask(one.socket, "INCR", "visits") == number + 1
+            await asyncio.sleep(0.13 * (number % 4))
+            assert await ask(one.socket, "GET", "visits") == str(number + 1).encode()
+        await asyncio.sleep(0.17 * (number % 5))
+    await ended(here)
