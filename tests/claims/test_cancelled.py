@@ -106,6 +106,7 @@ async def test_a_cancelled_release_ends_within_the_ttl(
 
 async def test_an_acquire_whose_outcome_is_unknown_is_undone(proxy: FaultProxy, direct: Store, thread: str) -> None:
     store = await Store.connect(proxy.url, response_timeout=0.1, retry_deadline=0.3)
+    await (await Leases(store, NAMESPACE).acquire(f"{thread}-first", ttl=LONG)).release()
     proxy.fault(drop_reply(), when=_is_acquire, times=1000)
     with pytest.raises(OutcomeUnknown):
         await Leases(store, NAMESPACE).acquire(thread, "a", ttl=LONG)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from blackboard.testing.contracts.effects import EffectContract, SharedEffectContract
+from blackboard.testing.contracts.effects import EffectContract
+from blackboard.testing.contracts.shared_effects import SharedEffectContract
 
 
 class TestEffects(EffectContract):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 
 import pytest
@@ -91,10 +92,8 @@ async def test_a_body_that_swallows_its_cancellation_loses_all_the_same(leases: 
     with pytest.raises(LeaseLost):
         async with leases.hold(thread, ttl=0.2):
             time.sleep(0.4)
-            try:
+            with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.sleep(60)
-            except asyncio.CancelledError:
-                pass
     assert _is_calm()
 
 
