@@ -17,7 +17,7 @@ from blackboard.checkpoints.manifest import Meta
 from blackboard.claims.keeper import Keeper
 from blackboard.claims.lease import Lease
 from blackboard.claims.shared import SharedEffects
-from blackboard.errors import ConfigError, NotDurable
+from blackboard.errors import ConfigError, NotDurable, StoreRegressed
 from blackboard.runs.drive import Entry, drive
 from blackboard.runs.hold import hold
 from blackboard.runs.run import Run
@@ -84,20 +84,25 @@ class Blackboard:
 
     @classmethod
     def open(
-        cls, url: str | None = None, *, settings: Settings | None = None, directory: str | Path | None = None
+        cls,
+        url: str | None = None,
+        *,
+        settings: Settings | None = None,
+        directory: str | Path | None = None,
+        proof: bool = True,
     ) -> Opening:
         """Connect, prove that the backend keeps what it acknowledges, and return the board.
 
         Without a URL (here or in the settings) the embedded server of `directory` (else BLACKBOARD_DIR, else the nearest
         `.blackboard` upwards) is started or joined. `report` holds what was proven. Raises NotDurable if a checkpoint
-        namespace requires durability and it is violated, ServerUnavailable, ConfigError. It can be awaited as well as
-        entered, and leaves no task group or cancel scope open in the caller.
+        namespace requires durability and it is violated, StoreRegressed if the backend has lost what this process knows
+        that it had, ServerUnavailable, ConfigError. `proof=False` looks at nothing and is for tools that only read. It can
+        be awaited as well as entered, and leaves no task group or cancel scope open in the caller.
         """
-        return Opening(lambda: cls._open(url, settings, directory))
+        return Opening(lambda: cls._open(url, settings or Settings.load(), directory, proof))
 
     @classmethod
-    async def _open(cls, url: str | None, settings: Settings | None, directory: str | Path | None) -> Blackboard:
-        settings = settings or Settings.load()
+    async def _open(cls, url: str | None, settings: Settings, directory: str | Path | None, proof: bool) -> Blackboard:
         backend = settings.backend
         url = url or backend.url
         embedded = None
@@ -110,14 +115,14 @@ class Blackboard:
                 f"directory {str(directory)!r} belongs to the embedded server; leave out the url, or the directory"
             )
         try:
-            return await cls._connect(url, settings, embedded)
+            return await cls._connect(url, settings, embedded, proof)
         except BaseException:
             if embedded is not None:
                 embedded.release()
             raise
 
     @classmethod
-    async def _connect(cls, url: str, settings: Settings, embedded: Embedded | None) -> Blackboard:
+    async def _connect(cls, url: str, settings: Settings, embedded: Embedded | None, proof: bool) -> Blackboard:
         backend = settings.backend
         store = await Store.connect(
             url,
@@ -129,6 +134,8 @@ class Blackboard:
             response_timeout=backend.response_timeout,
             revive=None if embedded is None else embedded.ensure,
         )
+        if not proof:
+            return cls(store, settings, None, embedded)
         try:
             report = await _proven(store, settings)
         except BaseException:
@@ -236,16 +243,20 @@ async def _proven(store: Store, settings: Settings) -> Report | None:
     if set(asked.values()) <= {"off"}:
         return None
     report = await prove(store)
-    if report.verdict == "VIOLATED":
-        if "require" in asked.values():
-            report.require()
-        log.warning("the backend does not keep all that it acknowledges: %s", report)
+    if report.regressed:
+        raise StoreRegressed(
+            f"the backend has lost data that it had acknowledged: {report.violations}", lost="epoch", report=report
+        )
+    if report.violations and "require" in asked.values():
+        report.require()
+    if report.violations:
+        log.warning("the backend does not keep all that it acknowledges: %s", report.violations)
     return report
 
 
 async def _prove_again(store: Store, settings: Settings) -> None:
     try:
         await _proven(store, settings)
-    except NotDurable:
+    except (NotDurable, StoreRegressed):
         log.exception("after a reconnect the backend is not durable any more")
         raise

@@ -13,7 +13,19 @@ from urllib.parse import quote, unquote
 
 from blackboard.errors import ConfigError
 
-__all__ = ["EPOCH", "LONGEST_ID", "SHARDS", "ThreadKeys", "check_id", "decode", "effect", "encode", "sequence_id", "shard", "threads"]
+__all__ = [
+    "EPOCH",
+    "LONGEST_ID",
+    "SHARDS",
+    "ThreadKeys",
+    "check_id",
+    "decode",
+    "effect",
+    "encode",
+    "sequence_id",
+    "shard",
+    "threads",
+]
 
 LONGEST_ID = 1024
 """Longest id in bytes of UTF-8."""
@@ -30,7 +42,7 @@ def check_id(value: str, what: str = "id") -> str:
 
     An id is a non-empty str of at most 1,024 bytes of UTF-8; any character is allowed, lone surrogates are not.
     """
-    if not isinstance(value, str):
+    if not isinstance(value, str):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may not be typed
         raise ConfigError(f"{what} must be a str, not {type(value).__name__}: {value!r}", value=value)
     try:
         size = len(value.encode())
@@ -41,9 +53,15 @@ def check_id(value: str, what: str = "id") -> str:
     return value
 
 
-@functools.lru_cache(maxsize=4096)
 def encode(value: str, what: str = "id") -> str:
     """Percent-encode an id: injective, and nothing but unreserved characters and % remains."""
+    if type(value) is str and value.isalnum() and value.isascii() and len(value) <= LONGEST_ID:
+        return value
+    return _quoted(value, what)
+
+
+@functools.lru_cache(maxsize=4096)
+def _quoted(value: str, what: str) -> str:
     return quote(check_id(value, what), safe="")
 
 

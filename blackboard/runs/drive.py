@@ -15,7 +15,6 @@ from blackboard.checkpoints.reading import Reading
 from blackboard.checkpoints.state import StateChannels
 from blackboard.claims.effect import Effects, OpenEffect, SettledEffect
 from blackboard.claims.keeper import shielded
-from blackboard.claims.lease import Lease
 from blackboard.codec import Types, decode
 from blackboard.errors import BlackboardError, CheckpointMissing, ThreadQuarantined
 from blackboard.runs.call import Call, PendingCall, read_calls
@@ -49,11 +48,12 @@ class Entry(Generic[S]):
 @asynccontextmanager
 async def drive(engine: Engine, entry: Entry[S]) -> AsyncGenerator[Run[S]]:
     """Drive a thread: see `Blackboard.run`."""
-    channels = StateChannels(entry.model, inline_limit=engine.policy.inline_limit)
+    types = Types.of(entry.model, *entry.classes)
+    channels = StateChannels(entry.model, types=types, inline_limit=engine.policy.inline_limit)
     keeper = hold(engine, entry.thread, owner=entry.owner, ttl=entry.lease_ttl, wait=entry.wait)
     async with keeper as lease:
         with span("run", thread=entry.thread, namespace=engine.namespace):
-            run = await _enter(engine, entry, lease, channels)
+            run = await _enter(engine, Run(engine, lease, channels, types), entry, types)
             try:
                 yield run
             except Exception:
@@ -62,10 +62,7 @@ async def drive(engine: Engine, entry: Entry[S]) -> AsyncGenerator[Run[S]]:
             run.leave()
 
 
-async def _enter(engine: Engine, entry: Entry[S], lease: Lease, channels: StateChannels[S]) -> Run[S]:
-    types = Types.of(entry.model, *entry.classes)
-    effects = Effects(engine.store, engine.namespace)
-    run = Run(engine, lease, channels, types)
+async def _enter(engine: Engine, run: Run[S], entry: Entry[S], types: Types) -> Run[S]:
     reading = await engine.read(entry.thread)
     if reading.meta.status == "quarantined":
         raise ThreadQuarantined(
@@ -77,7 +74,7 @@ async def _enter(engine: Engine, entry: Entry[S], lease: Lease, channels: StateC
         await _begin(run, entry)
     else:
         run.resume(reading.snapshot, reading.meta.status, reading.meta.sequence)
-        await _plan(run, effects, reading, types)
+        await _plan(run, Effects(engine.store, engine.namespace), reading, types)
     return run
 
 

@@ -87,7 +87,7 @@ class RunEffect(Generic[T]):
         incarnation = self.run.lease.incarnation or ""
         return downstream_key(self.run.namespace, self.run.thread, incarnation, self.name)
 
-    async def call(self, function: Callable[..., Awaitable[T] | T], /, *args: Any, **kwargs: Any) -> T:
+    async def call(self, function: Callable[..., Awaitable[T]] | Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
         """Run the function once and record what it returns; or return what is recorded already.
 
         The arguments are the effect's fingerprint, unless one was given. Raises EffectUnknown (at-most-once, begun by a
@@ -206,7 +206,7 @@ class RunEffect(Generic[T]):
                 f"effect {self.name!r} is recorded as {self.standing}: {self.error}", effect=self.name, error=self.error
             )
 
-    async def _perform(self, function: Callable[..., Awaitable[T] | T], args: Any, kwargs: Any) -> T:
+    async def _perform(self, function: Callable[..., Any], args: Any, kwargs: Any) -> T:
         try:
             reach("effect", "before")
             made = function(*args, **kwargs)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar, overload
 
 from pydantic import BaseModel
 
@@ -26,6 +26,9 @@ __all__ = ["Call", "PendingCall", "Run"]
 
 S = TypeVar("S", bound=BaseModel)
 T = TypeVar("T")
+
+Scope = Literal["step", "thread"]
+Record = Literal["now", "commit"]
 
 
 class Run(Generic[S]):
@@ -72,16 +75,40 @@ class Run(Generic[S]):
         """Id of the newest checkpoint, None before the first."""
         return self._checkpoint
 
+    @overload
     def effect(
         self,
         key: str | Call,
-        result: type[T] | Any = None,
+        result: type[T],
+        *,
+        semantics: Semantics | None = ...,
+        scope: Scope = ...,
+        fingerprint: Any = ...,
+        record: Record = ...,
+    ) -> RunEffect[T]: ...
+
+    @overload
+    def effect(
+        self,
+        key: str | Call,
+        result: Any = ...,
+        *,
+        semantics: Semantics | None = ...,
+        scope: Scope = ...,
+        fingerprint: Any = ...,
+        record: Record = ...,
+    ) -> RunEffect[Any]: ...
+
+    def effect(
+        self,
+        key: str | Call,
+        result: Any = None,
         *,
         semantics: Semantics | None = None,
-        scope: str = "step",
+        scope: Scope = "step",
         fingerprint: Any = None,
-        record: str = "now",
-    ) -> RunEffect[T]:
+        record: Record = "now",
+    ) -> RunEffect[Any]:
         """Name an effect of this run; nothing is sent before it is called or entered.
 
         `key` is unique in its scope: this step, or with `scope="thread"` the whole thread; a key used twice raises

@@ -99,7 +99,9 @@ class Thread:
         async with hold(self.engine, self.id, owner=None, ttl=policy.lease_ttl, wait=None) as lease:
             opened = {one.key: one for one in await effects.open(self.id)}
             if effect not in opened:
-                raise ConfigError(f"thread {self.id!r} has no open effect {effect!r}; open are {sorted(opened)}", value=effect)
+                raise ConfigError(
+                    f"thread {self.id!r} has no open effect {effect!r}; open are {sorted(opened)}", value=effect
+                )
             await effects.resolve(lease.token, opened[effect], state, body)
 
     async def result(self, *, wait: float = 0.0, type: Any = None) -> Any:

@@ -84,7 +84,7 @@ async def test_a_key_is_used_once_in_a_step(board: Blackboard, thread: str) -> N
 async def test_semantics_and_scope_are_checked(board: Blackboard, thread: str, asked: dict[str, object]) -> None:
     async with board.run(thread, Review, start=Review) as run:
         with pytest.raises(ConfigError):
-            run.effect("e", **asked)  # type: ignore[arg-type]
+            run.effect("e", **asked)  # type: ignore[call-overload]
 
 
 async def test_other_arguments_are_refused(board: Blackboard, thread: str) -> None:

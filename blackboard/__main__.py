@@ -1,0 +1,5 @@
+"""`python -m blackboard`."""
+
+from blackboard.cli import main
+
+main()
