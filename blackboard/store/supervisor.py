@@ -68,10 +68,9 @@ def is_free(path: Path) -> bool:
 
 
 class Supervisor:
-    """Watches one server: the child that it started, or one whose supervisor was killed."""
+    """Watches one server: the child that it started, or one whose supervisor was killed, by the lock that it holds."""
 
-    def __init__(self, directory: Path, grace: float, address: str, server: subprocess.Popen[bytes] | None) -> None:
-        self._directory = directory
+    def __init__(self, grace: float, address: str, server: subprocess.Popen[bytes] | Lock) -> None:
         self._grace = grace
         self._address = address
         self._server = server
@@ -95,7 +94,7 @@ class Supervisor:
             except OSError as error:
                 say(f"the directory cannot be used any more ({error}): the server ends")
                 self._stop()
-        return self._server.returncode if self._server else 0
+        return 0 if isinstance(self._server, Lock) else self._server.returncode
 
     def _wake(self, *_: object) -> None:
         """Do nothing: that there is a handler makes the signal end the wait."""
@@ -104,7 +103,7 @@ class Supervisor:
         self._asked_to_end = True
 
     def _ended(self) -> bool:
-        return self._server.poll() is not None if self._server else is_free(Path("server.lock"))
+        return self._server.take() if isinstance(self._server, Lock) else self._server.poll() is not None
 
     def _attend(self) -> None:
         """End the server if it should: told so, not reachable any more, or unused for the grace."""
@@ -120,7 +119,7 @@ class Supervisor:
         try:
             os.utime(self._address)
         except FileNotFoundError:
-            return self._reached or time.monotonic() - self._begun > PATIENCE or Path.cwd().stat().st_nlink == 0
+            return self._reached or time.monotonic() - self._begun > PATIENCE or Path().stat().st_nlink == 0
         self._reached = True
         return False
 
@@ -136,13 +135,13 @@ class Supervisor:
     def _stop(self) -> None:
         """End the server in an orderly way and wait for it; killed if it does not."""
         until = time.monotonic() + PATIENCE
-        if self._server:
-            self._server.terminate()
-        else:
+        if isinstance(self._server, Lock):
             shut_down(self._address)
+        else:
+            self._server.terminate()
         while not self._ended() and time.monotonic() < until:
             time.sleep(0.01)
-        if self._server and self._server.poll() is None:
+        if not isinstance(self._server, Lock) and self._server.poll() is None:
             self._server.kill()
             self._server.wait()
 
@@ -173,14 +172,13 @@ def main(mode: str, directory: str, grace: str, address: str, binary: str) -> in
         return BUSY
     if os.fork():
         return 0
-    server = None
-    if mode == "start":
-        command = [binary, "server.conf"]
-        server = subprocess.Popen(  # noqa: S603 - the server that the user's client chose
-            command, stdin=subprocess.DEVNULL, pass_fds=[serving.descriptor]
-        )
+    if mode == "adopt":
+        return Supervisor(float(grace), address, serving).watch()
+    server = subprocess.Popen(  # noqa: S603 - the server that the user's client chose
+        [binary, "server.conf"], stdin=subprocess.DEVNULL, pass_fds=[serving.descriptor]
+    )
     serving.close()
-    return Supervisor(Path(directory), float(grace), address, server).watch()
+    return Supervisor(float(grace), address, server).watch()
 
 
 if __name__ == "__main__":

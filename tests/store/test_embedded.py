@@ -20,6 +20,7 @@ import pytest_asyncio
 from blackboard.errors import ConfigError, ServerRefused
 from blackboard.store import embedded
 from blackboard.store.binaries import Binary
+from blackboard.store.client import Store
 from blackboard.store.directory import DataDirectory, locate
 from blackboard.store.embedded import Embedded, down, find_binary, start, status, up
 from blackboard.store.wire import Wire, ask
@@ -197,6 +198,40 @@ async def test_a_deleted_directory_ends_its_server(server: Embedded, here: Path)
         await until(gone, 20)
         assert await ask(fresh.socket, "PING") == b"PONG"
     await ended(here)
+
+
+async def test_an_adopted_server_ends_with_its_directory_too(server: Embedded, here: Path) -> None:
+    os.kill(supervisor_of(server.pid), signal.SIGKILL)
+    data = DataDirectory(here)
+
+    async def alone() -> bool:
+        return not data.supervised
+
+    await until(alone, 10)
+    (await start(here)).release()
+    shutil.rmtree(here)
+
+    async def silent() -> bool:
+        try:
+            await ask(server.socket, "PING")
+        except (OSError, EOFError):
+            return True
+        return False
+
+    await until(silent, 20)
+    here.mkdir()
+
+
+async def test_a_client_outlives_its_killed_server(server: Embedded) -> None:
+    """The client brings the server back by itself, and what was acknowledged is there."""
+    store = await Store.connect(server.url, revive=server.ensure)
+    first = server.pid
+    for number in range(1, 4):
+        assert await store.command("SET", "a", number) == b"OK"
+        os.kill(server.pid, signal.SIGKILL)
+        assert await store.command("GET", "a") == str(number).encode()
+    assert server.pid != first
+    await store.close()
 
 
 async def test_a_deleted_socket_is_no_dead_end(server: Embedded, here: Path) -> None:
