@@ -97,7 +97,7 @@ class ThreadKeys:
     prefix: str
 
     @classmethod
-    @functools.lru_cache(maxsize=4096)  # noqa: B019 - the class is the only first argument
+    @functools.lru_cache(maxsize=4096)
     def of(cls, namespace: str, thread: str) -> ThreadKeys:
         """Spell the keys of a thread; raises ConfigError for an id that cannot be one."""
         return cls(f"bb:{encode(namespace, 'namespace')}:thread:{{{encode(thread, 'thread id')}}}")

@@ -44,8 +44,9 @@ local m = read_meta(meta_k, now)
 local latest = redis.call('GET', latest_k)
 
 local mark = op .. ':' .. id
-if m.incarnation and not m.expired and (incarnation == '' or incarnation == m.incarnation)
-    and redis.call('ZSCORE', ops_k, mark) and (latest == id or redis.call('ZSCORE', history_k, id)) then
+local marked = redis.call('ZSCORE', ops_k, mark)
+if marked and m.incarnation and not m.expired and (incarnation == '' or incarnation == m.incarnation)
+    and (latest == id or redis.call('ZSCORE', history_k, id)) then
   return {'DUP', now, m.incarnation, m.fence, redis.call('GET', checkpoint_k), m.expires or ''}
 end
 local refused = judge_life(m, latest, incarnation, parent == '' and part_lineage == '')
@@ -53,15 +54,17 @@ if refused then return refused end
 local op_us = tonumber(string.match(op, '^%d+'))
 if op_us < tonumber(now) - keep_ms * 1000 then return {'TOOLATE'} end
 if m.status == 'finished' or m.status == 'failed' or m.status == 'quarantined' then return {'STATUS', m.status} end
-local parent_exists = parent == '' and 1 or redis.call('EXISTS', parent_k)
+local function parent_exists()
+  return parent == '' and 1 or redis.call('EXISTS', parent_k)
+end
 local stands
 refused, stands = judge_fence(m, fence, lock_k, now)
 if refused then
-  if refused[1] == 'FENCED' then return {'FENCED', m.fence, parent_exists, m.pruned} end
+  if refused[1] == 'FENCED' then return {'FENCED', m.fence, parent_exists(), m.pruned} end
   return refused
 end
 if native then
-  if (latest or '') ~= parent then return {'CONFLICT', latest or '', parent_exists, m.pruned} end
+  if (latest or '') ~= parent then return {'CONFLICT', latest or '', parent_exists(), m.pruned} end
   if tonumber(sequence) ~= tonumber(m.sequence) + 1 then return {'SEQUENCE', m.sequence} end
 end
 
@@ -78,7 +81,7 @@ for _ = 1, tonumber(take()) do
   end
 end
 if #bodies > 0 then redis.call('HLEN', values_k) end
-redis.call('SCARD', parts_k)
+local parted = part_lineage ~= ''
 for _ = 1, tonumber(take()) do
   local counted, pushed, fresh, part, items = tonumber(take()), take(), take(), take(), tonumber(take())
   local log = {first = at, last = at + items - 1}
@@ -91,7 +94,7 @@ for _ = 1, tonumber(take()) do
   if log.pushed then
     log.key, log.frame = KEYS[key_at], pushed
   else
-    log.key, log.frame, log.part = KEYS[key_at + 1], fresh, part
+    log.key, log.frame, log.part, parted = KEYS[key_at + 1], fresh, part, true
     if redis.call('LLEN', log.key) > 0 then log.debris = true end
   end
   key_at = key_at + 2
@@ -101,6 +104,7 @@ for _ = 1, tonumber(take()) do
   if redis.call('LLEN', KEYS[key_at]) < tonumber(take()) then return {'MISSING'} end
   key_at = key_at + 1
 end
+if parted then redis.call('SCARD', parts_k) end
 local settled = tonumber(take())
 for _ = 1, settled do
   local key, expect, record = take(), take(), take()
@@ -137,11 +141,12 @@ if native or not latest or before(latest, id) then redis.call('SET', latest_k, i
 -- What a repetition can set again from the manifest.
 if not known then redis.call('ZADD', history_k, 0, id) end
 for _, s in ipairs(settlements) do redis.call('HDEL', open_k, s[1]) end
-local fields = {'status', status, 'updated', now, 'takeovers', '0'}
+local fields = {'updated', now, 'takeovers', '0'}
 local function set(name, value)
   fields[#fields + 1] = name
   fields[#fields + 1] = value
 end
+if m.status ~= status then set('status', status) end
 if native then set('sequence', sequence) end
 if not m.incarnation then
   set('incarnation', inc)
@@ -163,7 +168,10 @@ if not m.incarnation then
   redis.call('PERSIST', parts_k)
 end
 if fence == '' and m.holder then redis.call('HDEL', meta_k, 'holder') end
-redis.call('ZREMRANGEBYSCORE', ops_k, '-inf', '(' .. whole(tonumber(now) - keep_ms * 1000))
+-- Op ids stay at least keep_ms; swept, and their expiry moved, only when half of what it was set to has passed.
 redis.call('ZADD', ops_k, now, mark)
-redis.call('PEXPIRE', ops_k, keep_ms)
+if redis.call('PTTL', ops_k) < keep_ms then
+  redis.call('ZREMRANGEBYSCORE', ops_k, '-inf', '(' .. whole(tonumber(now) - keep_ms * 1000))
+  redis.call('PEXPIRE', ops_k, 2 * keep_ms)
+end
 return {'OK', now, inc, stands == '0' and now or stands, flags, expires}

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 from blackboard import keys
-from blackboard.checkpoints.channels import Channel, Items, Keep, Ref, Segments, Value, digest
-from blackboard.checkpoints.manifest import Manifest, head_frames, log_frame, ref_frame
+from blackboard.checkpoints.channels import Channel, Items, Keep, Kind, Ref, Segments, Value, digest
+from blackboard.checkpoints.manifest import head_frame, log_frame, ref_frame, text_frames
 from blackboard.claims.effect import Settlement
 from blackboard.claims.lease import Token
 from blackboard.errors import EncodeError, StoreRegressed
@@ -22,7 +23,7 @@ MOST_SEGMENTS = 8
 Status = Literal["running", "parked", "finished", "failed"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # as Committed and Place: made for every step, and frozen ones take three times as long to make
 class Commit:
     """One checkpoint to store: its channels and everything that must land together with them.
 
@@ -44,7 +45,7 @@ class Commit:
     ttl: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Committed:
     """The answer to a commit: what was stored, and where its channels stand now. `expires` is server time in ms."""
 
@@ -59,7 +60,7 @@ class Committed:
     repeated: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Place:
     """Where a commit goes and on whose word; `sequence` is the thread's own number, None for an id of the caller's."""
 
@@ -77,8 +78,9 @@ class _Push:
     """A log that grows: where it stands if the items go to its tail, and if they start a segment."""
 
     name: str
-    pushed: Ref
-    fresh: Ref
+    kind: Kind
+    pushed: Segments
+    fresh: Segments
 
 
 class Arguments:
@@ -114,7 +116,7 @@ class Arguments:
                 path=name,
             )
         if len(data) <= policy.inline_limit:
-            return self._stand(name, Ref("value", inline=data))
+            return self._stand(name, base if base is not None and base.inline == data else Ref("value", inline=data))
         named = digest(data)
         stored = base is not None and base.digest == named and not self._whole
         self._values += [named, b"" if stored else data]
@@ -139,7 +141,7 @@ class Arguments:
             self._keys.append(self.thread.log(name, self.op, self.lineage))
         key = self.thread.log(name, self.op, self.lineage)
         self._keys.append(key)
-        self._pushes.append(_Push(name, Ref(items.kind, segments=pushed), Ref(items.kind, segments=fresh)))
+        self._pushes.append(_Push(name, items.kind, pushed, fresh))
         part = key[len(self.thread.prefix) + 1 :]
         frames = log_frame(items.kind, name, pushed), log_frame(items.kind, name, fresh)
         self._logs += [counted, *frames, part, len(new), *new]
@@ -167,32 +169,14 @@ class Arguments:
         t, lineage = self.thread, self.lineage
         own = t.checkpoint(self.checkpoint, lineage)
         parent = own if commit.parent is None else t.checkpoint(commit.parent, lineage)
-        fixed = [
-            t.meta,
-            t.latest(lineage),
-            t.lock,
-            t.ops,
-            t.history(lineage),
-            t.values,
-            t.parts,
-            t.effects,
-            t.effects_open,
-        ]
-        return [*fixed, own, parent, t.writes(self.checkpoint, lineage), *self._keys, *(key for key, _ in self._checks)]
+        checked = [key for key, _ in self._checks]
+        return [*_fixed(t, lineage), own, parent, t.writes(self.checkpoint, lineage), *self._keys, *checked]
 
     def args(self, commit: Commit, keep_ms: int, idle_ms: str) -> list[bytes | str | int]:
         """Spell ARGV; `keep_ms` is how long an op id is remembered, `idle_ms` the idle TTL or nothing."""
-        fence = self._place.token.fence if self._place.token else 0
-        manifest = Manifest(
-            self.checkpoint, 0, commit.step, commit.parent, commit.next, self.op, fence,
-            commit.cursors, commit.pending, commit.result, commit.extra,
-        )  # fmt: skip
-        args: list[bytes | str | int] = [
-            *self._head(commit, keep_ms, idle_ms),
-            head_frames(manifest) + b"".join(self._static),
-        ]
+        args: list[bytes | str | int] = [*self._head(commit, keep_ms, idle_ms), self._manifest(commit)]
         args += [len(self._values) // 2, *self._values, len(self._pushes), *self._logs]
-        args += [len(self._checks), *(count for _, count in self._checks), len(commit.settlements)]
+        args += [len(self._checks), *[count for _, count in self._checks], len(commit.settlements)]
         for settlement in commit.settlements:
             args += [settlement.key, settlement.expect, settlement.within(self.checkpoint)]
         return args
@@ -207,10 +191,26 @@ class Arguments:
         own = keys.encode(self.checkpoint, "checkpoint id")
         return [mode, self.op, keep_ms, fence, incarnation, parent, own, number, commit.status, idle_ms, ttl_ms, part]
 
+    def _manifest(self, commit: Commit) -> bytes:
+        """Spell the manifest but for its time and the logs that grow, which the script adds."""
+        fence = self._place.token.fence if self._place.token else 0
+        head = head_frame(commit.step, self.op, fence, parent=commit.parent, following=commit.next)
+        texts = text_frames(cursors=commit.cursors, pending=commit.pending, result=commit.result, extra=commit.extra)
+        return b"".join((head, texts, *self._static))
+
     def chosen(self, flags: bytes) -> dict[str, Ref]:
         """Tell where the channels stand, after the script said which logs it pushed to their tail."""
-        chosen = {p.name: p.pushed if flag == 0x31 else p.fresh for p, flag in zip(self._pushes, flags, strict=True)}
-        return {**self.refs, **chosen}
+        refs = self.refs.copy()
+        for push, flag in zip(self._pushes, flags, strict=True):
+            refs[push.name] = Ref(push.kind, segments=push.pushed if flag == 0x31 else push.fresh)
+        return refs
+
+
+@functools.lru_cache(maxsize=4096)
+def _fixed(thread: keys.ThreadKeys, lineage: str) -> tuple[str, ...]:
+    """Spell the keys that every commit of a lineage declares."""
+    own = (thread.meta, thread.latest(lineage), thread.lock, thread.ops, thread.history(lineage))
+    return (*own, thread.values, thread.parts, thread.effects, thread.effects_open)
 
 
 def shown(token: Token | None) -> tuple[str, str]:

@@ -2,7 +2,7 @@
 
 local function now_us()
   local t = redis.call('TIME')
-  return string.format('%.0f', t[1] * 1000000 + t[2])
+  return t[1] .. string.rep('0', 6 - #t[2]) .. t[2]
 end
 
 local function whole(n)
