@@ -9,7 +9,7 @@ from blackboard.claims.effect import Effects, SettledEffect
 from blackboard.claims.shared import SharedEffects
 from blackboard.codec import decode
 from blackboard.store.client import Store
-from blackboard.testing.contracts.engine import all_keys
+from blackboard.testing.contracts.thread import all_keys
 
 AT_MOST_ONCE = ("pay", "ship", "broken", "interrupted", "lone")
 
