@@ -1,5 +1,5 @@
 -- Settles an effect that is claimed across threads, or marks its outcome unknown. Whoever is not its owner must wait for
--- its lease to lapse, and raises the fence.
+-- its lease to lapse.
 -- KEYS: effect
 -- ARGV: owner, fence, state, op, body, keep_ms
 -- Returns: {"OK"} | {"OVER", owner, fence, attempt, state} | {"BUSY", owner, remaining_ms} | {"ABSENT"}
@@ -17,17 +17,14 @@ end
 if not open or stored[2] ~= fence then
   return {'OVER', stored[4], stored[2], stored[3], stored[1]}
 end
-if stored[4] ~= owner then
-  if stored[1] == 'running' and tonumber(stored[5]) > now then
-    return {'BUSY', stored[4], math.ceil((tonumber(stored[5]) - now) / 1000)}
-  end
-  fence = guard.text(math.max(tonumber(fence) + 1, now))
+if stored[4] ~= owner and stored[1] == 'running' and tonumber(stored[5]) > now then
+  return {'BUSY', stored[4], math.ceil((tonumber(stored[5]) - now) / 1000)}
 end
 
 if state == 'unknown' then
   redis.call('HSET', KEYS[1], 'state', state)
   return {'OK'}
 end
-redis.call('HSET', KEYS[1], 'state', state, 'fence', fence, 'owner', owner, 'op', op, 'body', body, 'settled', guard.text(now))
+redis.call('HSET', KEYS[1], 'state', state, 'owner', owner, 'op', op, 'body', body, 'settled', guard.text(now))
 redis.call('PEXPIRE', KEYS[1], keep)
 return {'OK'}

@@ -267,8 +267,10 @@ class _Link:
         await asyncio.wait([self.task])
 
     def end(self) -> None:
-        """Close both connections."""
+        """Close both connections, even if the task has not begun yet or is closing them already."""
         self.task.cancel()
+        for _, writer in (self._client, self._server):
+            writer.close()
 
     async def _both(self) -> None:
         ways = [asyncio.create_task(self._requests()), asyncio.create_task(self._replies())]

@@ -26,7 +26,6 @@ from blackboard.claims.lease import Lease, Leases, Token
 from blackboard.errors import (
     ConfigError,
     CorruptValue,
-    EffectBusy,
     LeaseLost,
     ServerRefused,
     StoreRegressed,
