@@ -151,9 +151,10 @@ class LeaseContract:
         self, store: Store, leases: Leases, thread: str
     ) -> None:
         lease = await leases.acquire(thread, ttl=LONG)
-        asked = time.monotonic()
-        remaining = await store.command("PTTL", keys.ThreadKeys.of(NAMESPACE, thread).lock)
-        assert lease.deadline <= asked + remaining / 1000 + (time.monotonic() - asked) + 0.002
+        for _ in range(2):
+            remaining = await store.command("PTTL", keys.ThreadKeys.of(NAMESPACE, thread).lock)
+            assert lease.deadline <= time.monotonic() + remaining / 1000 + 0.002
+            await lease.renew()
 
     async def test_a_lock_never_stands_without_a_ttl(self, store: Store, leases: Leases, thread: str) -> None:
         lease = await leases.acquire(thread, ttl=LONG)
