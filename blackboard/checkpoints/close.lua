@@ -11,7 +11,7 @@ local refused = judge_life(m, redis.call('GET', KEYS[3]), incarnation, false)
 if refused then return refused end
 if not m.incarnation then return {'GONE', m.status or 'missing'} end
 if m.status == status then return {'OK', m.incarnation, m.expires or ''} end
-if m.status == 'finished' or m.status == 'quarantined' then return {'STATUS', m.status} end
+if closed(m) then return {'STATUS', m.status} end
 local stands
 refused, stands = judge_fence(m, fence, KEYS[2], now)
 if refused then

@@ -1,16 +1,17 @@
 -- Commit one checkpoint of a thread: everything is checked, then bodies, then `latest`, then what follows from it.
 -- KEYS: meta, latest, lock, ops, history, values, parts, effects, effects_open, checkpoint, parent, writes, segment...
 -- ARGV: mode, op, keep_ms, fence, incarnation, parent, id, sequence, status, idle_ms, ttl_ms, part_lineage, manifest, counts...
--- Returns: {"OK", now, incarnation, fence, pushed, expires} | {"DUP", now, incarnation, fence, manifest, expires}
+-- Returns: {"OK", now, incarnation, fence, pushed, expires, reused} | {"DUP", now, incarnation, fence, manifest, expires}
 --   | {"GONE", why} | {"REMOVING", incarnation} | {"TOOLATE"} | {"STATUS", status} | {"FENCED", fence, parent_exists, pruned}
 --   | {"HELD", lock, ms} | {"CONFLICT", latest, parent_exists, pruned} | {"SEQUENCE", sequence} | {"MISSING"} | {"UNRESOLVED", key...}
 --   | {"EFFECT", key} | {"REGRESSED", what}
 --
--- counts... is: number of values, then (digest, body) each, an empty body for one that should be stored;
+-- reused is 1 if the id was a deleted thread's. counts... is:
+-- number of settlements, then (effect key, prefix of its open record, settled record) each;
+-- number of values, then (digest, body) each, an empty body for one that should be stored;
 -- number of logs, then (counted, frame if pushed, frame if fresh, part, number of items, item...) each; counted is the length that
 --   the tail must have, or -1 for a log that always starts a segment; its tail and fresh segment are the next two KEYS;
--- number of references, then the least length of each; their segments are the next KEYS;
--- number of settlements, then (effect key, prefix of its open record, settled record) each.
+-- number of references, then the least length of each; their segments are the next KEYS.
 
 local meta_k, latest_k, lock_k, ops_k, history_k, values_k = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local parts_k, effects_k, open_k, checkpoint_k, parent_k, writes_k = KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11], KEYS[12]
@@ -42,18 +43,59 @@ end
 local now = now_us()
 local m = read_meta(meta_k, now)
 local latest = redis.call('GET', latest_k)
-
+local first = parent == '' and part_lineage == ''
 local mark = op .. ':' .. id
 local marked = redis.call('ZSCORE', ops_k, mark)
-if marked and m.incarnation and not m.expired and (incarnation == '' or incarnation == m.incarnation)
-    and (latest == id or redis.call('ZSCORE', history_k, id)) then
-  return {'DUP', now, m.incarnation, m.fence, redis.call('GET', checkpoint_k), m.expires or ''}
+local known = redis.call('ZSCORE', history_k, id)
+
+local settlements = {}
+for i = 1, tonumber(take()) do
+  settlements[i] = {take(), take(), take()}
 end
-local refused = judge_life(m, latest, incarnation, parent == '' and part_lineage == '')
+
+-- What follows from a checkpoint that `latest` has reached: a repetition can set it again. Returns the expiry.
+local function follow(stands)
+  if not known then redis.call('ZADD', history_k, '0', id) end
+  for _, s in ipairs(settlements) do redis.call('HDEL', open_k, s[1]) end
+  local fields = {'updated', now, 'takeovers', '0', 'sequence', native and sequence or m.sequence}
+  local function set(name, value)
+    fields[#fields + 1] = name
+    fields[#fields + 1] = value
+  end
+  if m.status ~= status then set('status', status) end
+    if first then set('opener', op) end
+  if stands ~= m.fence then set('fence', stands) end
+  local life, expires = ttl_ms, ''
+  if life == '' and status == 'running' then life = idle_ms end
+  if life ~= '' then
+    expires = whole(math.floor(tonumber(now) / 1000) + tonumber(life))
+    set('expires', expires)
+  end
+  redis.call('HSET', meta_k, unpack(fields))
+  if expires == '' and m.expires then redis.call('HDEL', meta_k, 'expires') end
+  if fence == '' and m.holder then redis.call('HDEL', meta_k, 'holder') end
+  -- Op ids stay at least keep_ms; swept, and their expiry moved, only when half of what it was set to has passed.
+  redis.call('ZADD', ops_k, now, mark)
+  if redis.call('PTTL', ops_k) < keep_ms then
+    redis.call('ZREMRANGEBYSCORE', ops_k, '-inf', '(' .. whole(tonumber(now) - keep_ms * 1000))
+    redis.call('PEXPIRE', ops_k, 2 * keep_ms)
+  end
+  return expires
+end
+
+if m.incarnation and not m.expired and (incarnation == '' or incarnation == m.incarnation) and (latest == id or known) then
+  local stored = (marked or latest == id) and redis.call('GET', checkpoint_k)
+  -- Where scripts are not atomic in a crash, `latest` may stand without its op id: then what follows is made up for.
+  local cut = not marked and stored and string.find(stored, '"op":"' .. op .. '"', 1, true)
+  local expires = m.expires or ''
+  if cut and not closed(m) then expires = follow(m.fence) end
+  if marked or cut then return {'DUP', now, m.incarnation, m.fence, stored, expires} end
+end
+if m.status == 'deleted' and redis.call('HGET', meta_k, 'opener') == op then return {'GONE', 'deleted'} end
+local refused = judge_life(m, latest, incarnation, first)
 if refused then return refused end
-local op_us = tonumber(string.match(op, '^%d+'))
-if op_us < tonumber(now) - keep_ms * 1000 then return {'TOOLATE'} end
-if m.status == 'finished' or m.status == 'failed' or m.status == 'quarantined' then return {'STATUS', m.status} end
+if tonumber(string.sub(op, 1, #now)) < tonumber(now) - keep_ms * 1000 then return {'TOOLATE'} end
+if closed(m) then return {'STATUS', m.status} end
 local function parent_exists()
   return parent == '' and 1 or redis.call('EXISTS', parent_k)
 end
@@ -63,14 +105,14 @@ if refused then
   if refused[1] == 'FENCED' then return {'FENCED', m.fence, parent_exists(), m.pruned} end
   return refused
 end
+if m.incarnation and not latest and redis.call('ZCARD', history_k) > 0 then return {'REGRESSED', 'latest'} end
 if native then
   if (latest or '') ~= parent then return {'CONFLICT', latest or '', parent_exists(), m.pruned} end
   if tonumber(sequence) ~= tonumber(m.sequence) + 1 then return {'SEQUENCE', m.sequence} end
 end
 
 -- What the manifest refers to must be there, and every key of the type it should have.
-local bodies, logs, settlements = {}, {}, {}
-local known = redis.call('ZSCORE', history_k, id)
+local bodies, logs = {}, {}
 for _ = 1, tonumber(take()) do
   local digest, body = take(), take()
   if body ~= '' then
@@ -84,41 +126,49 @@ if #bodies > 0 then redis.call('HLEN', values_k) end
 local parted = part_lineage ~= ''
 for _ = 1, tonumber(take()) do
   local counted, pushed, fresh, part, items = tonumber(take()), take(), take(), take(), tonumber(take())
-  local log = {first = at, last = at + items - 1}
-  at = at + items
-  if counted >= 0 then
-    local length = redis.call('LLEN', KEYS[key_at])
-    if length < counted then return {'MISSING'} end
-    log.pushed = length == counted
-  end
-  if log.pushed then
-    log.key, log.frame = KEYS[key_at], pushed
+  local length = counted >= 0 and redis.call('LLEN', KEYS[key_at])
+  if length and length < counted then return {'MISSING'} end
+  if length == counted then
+    logs[#logs + 1] = {key = KEYS[key_at], frame = pushed, flag = '1', first = at, last = at + items - 1}
   else
-    log.key, log.frame, log.part, parted = KEYS[key_at + 1], fresh, part, true
-    if redis.call('LLEN', log.key) > 0 then log.debris = true end
+    local key = KEYS[key_at + 1]
+    logs[#logs + 1] = {key = key, frame = fresh, flag = '0', first = at, last = at + items - 1,
+                       part = part, debris = redis.call('LLEN', key) > 0}
+    parted = true
   end
+  at = at + items
   key_at = key_at + 2
-  logs[#logs + 1] = log
 end
 for _ = 1, tonumber(take()) do
   if redis.call('LLEN', KEYS[key_at]) < tonumber(take()) then return {'MISSING'} end
   key_at = key_at + 1
 end
 if parted then redis.call('SCARD', parts_k) end
-local settled = tonumber(take())
-for _ = 1, settled do
-  local key, expect, record = take(), take(), take()
-  local open = redis.call('HGET', open_k, key)
-  if not open or string.sub(open, 1, #expect) ~= expect then return {'EFFECT', key} end
-  settlements[#settlements + 1] = {key, record}
+local settled = {}
+for _, s in ipairs(settlements) do
+  local open = redis.call('HGET', open_k, s[1])
+  if not open or string.sub(open, 1, #s[2]) ~= s[2] then return {'EFFECT', s[1]} end
+  settled[s[1]] = true
 end
-if settled > 0 then redis.call('HLEN', effects_k) end
-if (status == 'finished' or status == 'failed') and redis.call('HLEN', open_k) > settled then
-  return {'UNRESOLVED', unpack(redis.call('HKEYS', open_k), 1, 100)}
+if #settlements > 0 then redis.call('HLEN', effects_k) end
+if (status == 'finished' or status == 'failed') and redis.call('HLEN', open_k) > #settlements then
+  local unresolved = {'UNRESOLVED'}
+  for _, key in ipairs(redis.call('HKEYS', open_k)) do
+    if not settled[key] and #unresolved <= 100 then unresolved[#unresolved + 1] = key end
+  end
+  return unresolved
 end
 
--- Bodies.
-local inc = m.incarnation or now
+-- Bodies; a thread is opened before its first checkpoint is reached.
+local reused = m.status == 'deleted' and 1 or 0
+if not m.incarnation then
+  if stands == '0' then stands = now end
+  m.incarnation, m.status, m.fence = now, 'running', stands
+  redis.call('HSET', meta_k, 'incarnation', now, 'created', now, 'status', 'running', 'fence', stands)
+  redis.call('PERSIST', meta_k)
+  redis.call('PERSIST', parts_k)
+end
+if not (native or known) or latest == false then redis.call('PERSIST', writes_k) end
 local text = {'bb1', #now, ':', now, manifest}
 local flags = ''
 for i = 1, #bodies, 1000 do
@@ -129,49 +179,13 @@ for _, log in ipairs(logs) do
   push(log.key, log.first, log.last)
   if log.part then redis.call('SADD', parts_k, log.part) end
   text[#text + 1] = log.frame
-  flags = flags .. (log.pushed and '1' or '0')
+  flags = flags .. log.flag
 end
 if part_lineage ~= '' then redis.call('SADD', parts_k, part_lineage) end
 redis.call('SET', checkpoint_k, table.concat(text))
-for _, s in ipairs(settlements) do redis.call('HSET', effects_k, s[1], s[2]) end
+for _, s in ipairs(settlements) do redis.call('HSET', effects_k, s[1], s[3]) end
 
 -- The commit point.
 if native or not latest or before(latest, id) then redis.call('SET', latest_k, id) end
 
--- What a repetition can set again from the manifest.
-if not known then redis.call('ZADD', history_k, 0, id) end
-for _, s in ipairs(settlements) do redis.call('HDEL', open_k, s[1]) end
-local fields = {'updated', now, 'takeovers', '0'}
-local function set(name, value)
-  fields[#fields + 1] = name
-  fields[#fields + 1] = value
-end
-if m.status ~= status then set('status', status) end
-if native then set('sequence', sequence) end
-if not m.incarnation then
-  set('incarnation', inc)
-  set('created', now)
-end
-if stands ~= m.fence or not m.status then set('fence', stands == '0' and now or stands) end
-local expires = ''
-if ttl_ms ~= '' then
-  expires = whole(math.floor(tonumber(now) / 1000) + tonumber(ttl_ms))
-elseif idle_ms ~= '' and status == 'running' then
-  expires = whole(math.floor(tonumber(now) / 1000) + tonumber(idle_ms))
-end
-if expires ~= '' then set('expires', expires) end
-redis.call('HSET', meta_k, unpack(fields))
-if expires == '' and m.expires then redis.call('HDEL', meta_k, 'expires') end
-if not m.incarnation then
-  redis.call('PERSIST', meta_k)
-  redis.call('PERSIST', writes_k)
-  redis.call('PERSIST', parts_k)
-end
-if fence == '' and m.holder then redis.call('HDEL', meta_k, 'holder') end
--- Op ids stay at least keep_ms; swept, and their expiry moved, only when half of what it was set to has passed.
-redis.call('ZADD', ops_k, now, mark)
-if redis.call('PTTL', ops_k) < keep_ms then
-  redis.call('ZREMRANGEBYSCORE', ops_k, '-inf', '(' .. whole(tonumber(now) - keep_ms * 1000))
-  redis.call('PEXPIRE', ops_k, 2 * keep_ms)
-end
-return {'OK', now, inc, stands == '0' and now or stands, flags, expires}
+return {'OK', now, m.incarnation, stands, flags, follow(stands), reused}

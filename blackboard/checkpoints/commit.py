@@ -130,17 +130,14 @@ class Arguments:
             self._refer(name, base)
             return self._stand(name, Ref(items.kind, segments=base))
         fresh: Segments = (*base, (self.op, len(new)))
-        pushed = fresh
+        pushed, counted = fresh, -1
+        tail_key = key = self.thread.log(name, self.op, self.lineage)
         if base:
             tail, counted = base[-1]
             pushed = (*base[:-1], (tail, counted + len(new)))
-            self._keys.append(self.thread.log(name, tail, self.lineage))
+            tail_key = self.thread.log(name, tail, self.lineage)
             self._refer(name, base[:-1])
-        else:
-            counted = -1
-            self._keys.append(self.thread.log(name, self.op, self.lineage))
-        key = self.thread.log(name, self.op, self.lineage)
-        self._keys.append(key)
+        self._keys += [tail_key, key]
         self._pushes.append(_Push(name, items.kind, pushed, fresh))
         part = key[len(self.thread.prefix) + 1 :]
         frames = log_frame(items.kind, name, pushed), log_frame(items.kind, name, fresh)
@@ -175,10 +172,11 @@ class Arguments:
     def args(self, commit: Commit, keep_ms: int, idle_ms: str) -> list[bytes | str | int]:
         """Spell ARGV; `keep_ms` is how long an op id is remembered, `idle_ms` the idle TTL or nothing."""
         args: list[bytes | str | int] = [*self._head(commit, keep_ms, idle_ms), self._manifest(commit)]
-        args += [len(self._values) // 2, *self._values, len(self._pushes), *self._logs]
-        args += [len(self._checks), *[count for _, count in self._checks], len(commit.settlements)]
+        args.append(len(commit.settlements))
         for settlement in commit.settlements:
             args += [settlement.key, settlement.expect, settlement.within(self.checkpoint)]
+        args += [len(self._values) // 2, *self._values, len(self._pushes), *self._logs]
+        args += [len(self._checks), *[count for _, count in self._checks]]
         return args
 
     def _head(self, commit: Commit, keep_ms: int, idle_ms: str) -> list[bytes | str | int]:

@@ -1,6 +1,6 @@
 -- Turn a thread into a tombstone; its parts are removed afterwards, in slices.
 -- KEYS: meta, lock, latest, effects_open
--- ARGV: mode, incarnation, tombstone_ms
+-- ARGV: mode, incarnation
 -- Returns: {"OK", removing} | {"NONE"} | {"UNRESOLVED", key...} | {"REGRESSED", what}
 --
 -- mode is "delete" (whoever holds it) or "expired" (only if that incarnation has expired).
@@ -24,7 +24,8 @@ end
 local removing = m.incarnation or '0'
 local fence = whole(math.max(tonumber(m.fence) + 1, tonumber(now)))
 redis.call('HSET', KEYS[1], 'status', 'deleted', 'removing', removing, 'fence', fence, 'updated', now)
-redis.call('HDEL', KEYS[1], 'incarnation', 'expires', 'holder', 'takeovers')
+redis.call('HDEL', KEYS[1], 'incarnation', 'expires', 'holder', 'takeovers', 'failures', 'reason')
+-- Until its parts are gone the tombstone stays, or they would stand in the way of a later thread of this id.
+redis.call('PERSIST', KEYS[1])
 redis.call('DEL', KEYS[2], KEYS[3])
-redis.call('PEXPIRE', KEYS[1], ARGV[3])
 return {'OK', removing}

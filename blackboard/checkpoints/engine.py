@@ -74,7 +74,7 @@ class Engine:
         LeaseHeld without a token while somebody drives the thread: nothing was written then. OutcomeUnknown says that
         it may have been: read before going on. A status that ends the thread returns when every key has its expiry.
         """
-        await self._enter(thread, token)
+        await self._enter(thread, token, first=commit.parent is None)
         op = self.store.op_id()
         for _ in range(2):
             name = keys.sequence_id(sequence + 1)
@@ -94,7 +94,7 @@ class Engine:
         in byte order. While a lease is live a call without its token is refused with LeaseHeld; one that meets a
         lapsed lease raises the fence, so that the late holder is refused.
         """
-        await self._enter(thread, token)
+        await self._enter(thread, token, first=commit.parent is None)
         place = Place(
             self.namespace, thread, keys.check_id(checkpoint, "checkpoint id"), self.store.op_id(), lineage, token
         )
@@ -121,10 +121,11 @@ class Engine:
         for _ in range(_ROUNDS):
             reply = await self.store.call(_WRITES, names, args)
             if reply[0] == b"OK":
+                self._entered.setdefault(thread, "")
                 return int(reply[1])
             if reply[0] != b"REMOVING":
                 raise await self._refusal(self._asked(thread, token), reply)
-            await self.retention.remove(thread, reply[1].decode())
+            await self._make_room(thread, reply[1].decode())
         raise still_standing(thread)
 
     async def read(self, thread: str, checkpoint: str | None = None, *, lineage: str = "") -> Reading:
@@ -180,38 +181,47 @@ class Engine:
             reply = await self.store.call(_COMMIT, spelled.keys(commit), args)
             match reply[0]:
                 case b"OK":
-                    return _committed(place, commit, spelled.chosen(reply[4]), reply)
+                    committed = _committed(place, commit, spelled.chosen(reply[4]), reply)
+                    await self._known(place.thread, committed, reused=reply[6] == 1)
+                    return committed
                 case b"DUP":
-                    return replace(
-                        _committed(place, commit, parse(place.checkpoint, reply[4]).refs, reply), repeated=True
-                    )
+                    committed = _committed(place, commit, parse(place.checkpoint, reply[4]).refs, reply)
+                    await self._known(place.thread, committed, reused=True)
+                    return replace(committed, repeated=True)
                 case b"MISSING" if not whole:
                     whole = True
                 case b"SEQUENCE":
                     return int(reply[1])
                 case b"REMOVING":
-                    await self.retention.remove(place.thread, reply[1].decode())
+                    await self._make_room(place.thread, reply[1].decode())
                 case _:
                     raise await self._refusal(self._asked(place.thread, place.token, commit.parent), reply)
         raise still_standing(place.thread)
 
-    async def _enter(self, thread: str, token: Token | None) -> None:
+    async def _enter(self, thread: str, token: Token | None, *, first: bool = False) -> None:
         """Enter a thread into the namespace's list before its first write from here; a lease has done it already."""
-        if token is None and thread not in self._entered:
+        if token is None and (first or thread not in self._entered):
             await registry.enter(self.store, self.namespace, thread)
 
-    async def _known(self, thread: str, incarnation: str) -> None:
-        """Remember that a thread is listed; its next incarnation is entered anew, for its row went with the old one."""
-        if self._entered.get(thread) == incarnation:
+    async def _make_room(self, thread: str, incarnation: str) -> None:
+        """Remove what is left of the thread that had this id, and its row in the list; ours is entered again."""
+        await self.retention.remove(thread, incarnation)
+        await registry.enter(self.store, self.namespace, thread)
+
+    async def _known(self, thread: str, committed: Committed, *, reused: bool) -> None:
+        """Remember that a thread is listed; a reused id is entered anew, for whoever removes the old one drops its row."""
+        known = self._entered.get(thread)
+        if known == committed.incarnation and not reused:
             return
-        if thread in self._entered:
+        if committed.expires is not None:
+            await self.retention.due(thread, committed.expires)
+        elif known is not None or reused:
             await registry.enter(self.store, self.namespace, thread)
         elif len(self._entered) >= MOST_ENTERED:
             self._entered.clear()
-        self._entered[thread] = incarnation
+        self._entered[thread] = committed.incarnation
 
     async def _ended(self, thread: str, commit: Commit, committed: Committed) -> Committed:
-        await self._known(thread, committed.incarnation)
         if commit.status in ("finished", "failed") and committed.expires is not None:
             await self.retention.expire(thread, committed.incarnation, committed.expires)
         return committed
@@ -225,12 +235,17 @@ class Engine:
             return await self._missing(asked, error)
         return error
 
+    async def _remembers(self) -> bool:
+        """Tell whether every primary still has its epoch, which nothing but the loss of its data takes away."""
+        primaries = await self.store.primaries()
+        return all([await primary.command("EXISTS", primary.key(keys.EPOCH)) for primary in primaries])
+
     async def _missing(self, asked: Asked, gone: ThreadGone) -> BlackboardError:
         """Tell a thread that expired from one that the store lost: its row in the thread list and the epoch know."""
         row = await self.store.command("ZSCORE", keys.threads(asked.namespace, keys.shard(asked.thread)), asked.thread)
-        epoch = await self.store.command("EXISTS", keys.EPOCH)
-        due = row is not None and float(row) > 0
-        if due or (row is None and epoch == 1):
+        if row is not None and float(row) > 0:
+            return gone
+        if row is None and await self._remembers():
             return gone
         return StoreRegressed(
             f"the store has lost thread {asked.thread!r}, which was written and never deleted",

@@ -14,7 +14,10 @@ local meta = redis.call('HGETALL', KEYS[1])
 if not m.incarnation or m.expired then return {'NONE', now, meta} end
 local id = ARGV[1]
 if id == '' then id = latest end
-if not id then return {'NONE', now, meta} end
+if not id then
+  if redis.call('ZCARD', KEYS[3]) > 0 then return {'REGRESSED', 'latest'} end
+  return {'NONE', now, meta}
+end
 if id ~= latest and not redis.call('ZSCORE', KEYS[3], id) then return {'ABSENT'} end
 local manifest = redis.call('GET', ARGV[2] .. id)
 if not manifest then
@@ -47,7 +50,11 @@ while pos <= #manifest do
   pos = colon + size + 1
 end
 
-local values = #digests > 0 and redis.call('HMGET', KEYS[4], unpack(digests)) or {}
+local values = {}
+for i = 1, #digests, 1000 do
+  local found = redis.call('HMGET', KEYS[4], unpack(digests, i, math.min(i + 999, #digests)))
+  for j = 1, #found do values[i + j - 1] = found[j] end
+end
 local writes = redis.call('HGETALL', ARGV[4] .. id)
 local open = redis.call('HGETALL', KEYS[5])
 if items > tonumber(ARGV[5]) then return {'LONG', now, meta, id, manifest, values, open, writes} end

@@ -54,7 +54,7 @@ class Retention:
         The lock keeps the expiry of its lease, so that a driver who dies here holds nobody up for longer than that.
         """
         where = keys.ThreadKeys.of(self._namespace, thread)
-        await self._due(thread, expires)
+        await self.due(thread, expires)
         async for names, _, _ in self._slices(where, drain=False):
             await self._store.call(_EXPIRE, [where.meta, *names], [incarnation, expires])
         last = [*self._fixed(where), where.history(), where.parts, where.meta]
@@ -67,6 +67,7 @@ class Retention:
         raises in the middle, the thread is gone for every reader and the rest goes with the next call or sweep.
         """
         where = keys.ThreadKeys.of(self._namespace, thread)
+        await self.due(thread, self._store.server_time() // 1000, known=True)
         removing = await self._tombstone(thread, where, "delete", "")
         if removing is None:
             return False
@@ -76,6 +77,7 @@ class Retention:
     async def remove(self, thread: str, incarnation: str) -> None:
         """Remove what is left of an incarnation that expired or was deleted."""
         where = keys.ThreadKeys.of(self._namespace, thread)
+        await self.due(thread, self._store.server_time() // 1000, known=True)
         removing = await self._tombstone(thread, where, "expired", incarnation)
         if removing is not None:
             await self._clear(thread, where, removing)
@@ -92,28 +94,31 @@ class Retention:
                 gone += await self._overdue(shard, row.decode())
         return gone
 
+    async def due(self, thread: str, at_ms: int, *, known: bool = False) -> None:
+        """List the thread, or with `known` only move its row, so that a sweep looks at it from then on."""
+        only = ("XX",) if known else ()
+        await self._store.command("ZADD", keys.threads(self._namespace, keys.shard(thread)), *only, at_ms, thread)
+
     async def _overdue(self, shard: str, thread: str) -> int:
         where = keys.ThreadKeys.of(self._namespace, thread)
-        found = await self._store.command("HMGET", where.meta, "incarnation", "expires", "removing")
-        incarnation, expires, removing = found
-        standing = incarnation or removing
-        if standing is not None:
-            await self.remove(thread, standing.decode())
-            incarnation, expires, _ = await self._store.command(
-                "HMGET", where.meta, "incarnation", "expires", "removing"
-            )
-        if incarnation is not None:
-            await self._store.command("ZADD", shard, int(expires or 0), thread)
+        incarnation, removing = await self._store.command("HMGET", where.meta, "incarnation", "removing")
+        if incarnation or removing:
+            await self.remove(thread, (incarnation or removing).decode())
+        if await self._listed_again(shard, thread, where):
             return 0
         await self._store.command("ZREM", shard, thread)
-        return 1
+        return int(not await self._listed_again(shard, thread, where))
 
-    async def _due(self, thread: str, at_ms: int) -> None:
-        await self._store.command("ZADD", keys.threads(self._namespace, keys.shard(thread)), at_ms, thread)
+    async def _listed_again(self, shard: str, thread: str, where: keys.ThreadKeys) -> bool:
+        """Move the row of a thread that is alive to where its meta says; False if it is not."""
+        incarnation, expires = await self._store.command("HMGET", where.meta, "incarnation", "expires")
+        if incarnation is not None:
+            await self._store.command("ZADD", shard, int(expires or 0), thread)
+        return incarnation is not None
 
     async def _tombstone(self, thread: str, where: keys.ThreadKeys, mode: str, incarnation: str) -> str | None:
         names = [where.meta, where.lock, where.latest(), where.effects_open]
-        reply = await self._store.call(_DELETE, names, [mode, incarnation, RESERVE_MS])
+        reply = await self._store.call(_DELETE, names, [mode, incarnation])
         if reply[0] == b"NONE":
             return None
         if reply[0] != b"OK":
@@ -122,7 +127,6 @@ class Retention:
         return removing
 
     async def _clear(self, thread: str, where: keys.ThreadKeys, removing: str) -> None:
-        await self._due(thread, self._store.server_time() // 1000)
         fixed = [where.meta, where.history(), where.parts]
         async for names, ids, parts in self._slices(where, drain=True):
             reply = await self._store.call(
@@ -130,7 +134,7 @@ class Retention:
             )
             if reply[0] != b"OK":
                 return
-        await self._store.call(_REMOVE, [*fixed, *self._fixed(where)], [removing, 1, 0])
+        await self._store.call(_REMOVE, [*fixed, *self._fixed(where)], [removing, RESERVE_MS, 0])
         await self._store.command("ZREM", keys.threads(self._namespace, keys.shard(thread)), thread)
 
     @staticmethod

@@ -12,10 +12,14 @@ end
 -- Read what every writer is judged by. `expired` counts as deleted.
 local function read_meta(key, now)
   local f = redis.call('HMGET', key, 'status', 'fence', 'holder', 'sequence', 'incarnation', 'expires', 'removing', 'pruned')
-  local m = {status = f[1], fence = f[2] or '0', holder = f[3], sequence = f[4] or '0', incarnation = f[5],
-             expires = f[6], removing = f[7], pruned = f[8] or ''}
-  m.expired = m.incarnation and m.expires and tonumber(m.expires) * 1000 <= tonumber(now)
-  return m
+  return {status = f[1], fence = f[2] or '0', holder = f[3], sequence = f[4] or '0', incarnation = f[5],
+          expires = f[6], removing = f[7], pruned = f[8] or '',
+          expired = f[5] and f[6] and tonumber(f[6]) * 1000 <= tonumber(now)}
+end
+
+-- A thread that takes no more checkpoints.
+local function closed(m)
+  return m.status == 'finished' or m.status == 'failed' or m.status == 'quarantined'
 end
 
 -- A thread that is not there: nil if a writer who shows `incarnation` and comes with a first checkpoint may open it.

@@ -9,7 +9,7 @@ local now = now_us()
 local m = read_meta(KEYS[1], now)
 local refused = judge_life(m, redis.call('GET', KEYS[3]), incarnation, false)
 if refused then return refused end
-if m.status == 'finished' or m.status == 'failed' or m.status == 'quarantined' then return {'STATUS', m.status} end
+if closed(m) then return {'STATUS', m.status} end
 local stands
 refused, stands = judge_fence(m, fence, KEYS[2], now)
 if refused then
@@ -29,17 +29,18 @@ for i = 6, #ARGV, 3 do
   end
 end
 if redis.call('EXISTS', KEYS[4]) == 0 then redis.call('SADD', KEYS[6], part) end
-if not m.status then redis.call('HSET', KEYS[1], 'status', 'new', 'fence', now, 'sequence', '0') end
+if not m.status then
+  redis.call('HSET', KEYS[1], 'status', 'new', 'fence', now)
+elseif stands ~= m.fence then
+  redis.call('HSET', KEYS[1], 'fence', stands)
+end
 if not m.incarnation then
   -- Nothing is committed yet: what was reserved goes by itself unless a first checkpoint comes.
   redis.call('PEXPIRE', KEYS[1], reserve_ms)
   redis.call('PEXPIRE', KEYS[5], reserve_ms)
   redis.call('PEXPIRE', KEYS[6], reserve_ms)
-else
-  if stands ~= m.fence then redis.call('HSET', KEYS[1], 'fence', stands) end
-  if idle_ms ~= '' and m.status == 'running' then
-    redis.call('HSET', KEYS[1], 'expires', whole(math.floor(tonumber(now) / 1000) + tonumber(idle_ms)))
-  end
+elseif idle_ms ~= '' and m.status == 'running' then
+  redis.call('HSET', KEYS[1], 'expires', whole(math.floor(tonumber(now) / 1000) + tonumber(idle_ms)))
 end
 if fence == '' and m.holder then redis.call('HDEL', KEYS[1], 'holder') end
 return {'OK', stored}

@@ -1,0 +1,1 @@
+"""Contracts as classes: run them over your server."""
