@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
 __all__ = ["Watcher", "reach", "watch"]
@@ -19,7 +19,7 @@ def reach(what: str, moment: str) -> None:
 
 
 @contextmanager
-def watch(watcher: Watcher) -> Iterator[None]:
+def watch(watcher: Watcher) -> Generator[None]:
     """Have every point of this process told to `watcher` meanwhile; the one before comes back afterwards."""
     global _watcher  # noqa: PLW0603 - one per process, so that a point costs nothing else
     before, _watcher = _watcher, watcher

@@ -56,6 +56,12 @@ def _gone(asked: Asked, rest: list[str | int]) -> BlackboardError:
     return ThreadGone(f"thread {asked.thread!r} is gone ({rest[0]}): nothing was written", why=rest[0], **_ids(asked))
 
 
+def _removing(asked: Asked, rest: list[str | int]) -> BlackboardError:
+    return ThreadGone(
+        f"thread {asked.thread!r} has expired: nothing was written", why="expired", removing=rest[0], **_ids(asked)
+    )
+
+
 def _status(asked: Asked, rest: list[str | int]) -> BlackboardError:
     if rest[0] == "quarantined":
         return ThreadQuarantined(
@@ -88,6 +94,8 @@ def _fenced(asked: Asked, rest: list[str | int]) -> BlackboardError:
 def _conflict(asked: Asked, rest: list[str | int]) -> BlackboardError:
     if _lost_parent(asked, rest[1], rest[2]):
         return _regressed(asked, [f"checkpoint {asked.parent}"])
+    if asked.parent is not None and str(rest[0]) < asked.parent:
+        return _regressed(asked, [f"latest, which stands before checkpoint {asked.parent},"])
     return CheckpointConflict(
         f"thread {asked.thread!r} stands at checkpoint {rest[0]!r}, not at {asked.parent!r}: nothing was written",
         expected=asked.parent, found=rest[0] or None, **_ids(asked),
@@ -126,6 +134,7 @@ def _effect(asked: Asked, rest: list[str | int]) -> BlackboardError:
 
 _ERRORS = {
     "GONE": _gone,
+    "REMOVING": _removing,
     "STATUS": _status,
     "REGRESSED": _regressed,
     "FENCED": _fenced,

@@ -2,7 +2,7 @@
 
 ```python
 async with await Template.start("tests.chaos.scenes") as template:
-    child = await template.fork("play", server.url, "thread-1", "commit.lua:sent", "2")
+    child = await template.fork("play", server.url, "thread-1", "commit.lua:sent#2")
     assert await child.wait() == -signal.SIGKILL
 ```
 """
@@ -33,10 +33,19 @@ __all__ = ["Child", "Spot", "Template", "recorder", "strike"]
 
 @dataclass(frozen=True, slots=True, order=True)
 class Spot:
-    """The n-th time (from 1) that a process reaches a point."""
+    """The n-th time (from 1) that a process reaches a point; spelled `point#n`."""
 
     point: str
     occurrence: int
+
+    def __str__(self) -> str:
+        return f"{self.point}#{self.occurrence}"
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read one as it is spelled."""
+        point, _, occurrence = text.rpartition("#")
+        return cls(point, int(occurrence))
 
 
 def recorder(note: Callable[[Spot], None]) -> Watcher:
@@ -112,7 +121,8 @@ class Template:
     async def fork(self, function: str, *args: str) -> Child:
         """Fork a child that runs the coroutine function to its end; exit code 0, or 1 if it raised."""
         self._calls += 1
-        waiting = self._forked[self._calls] = asyncio.get_running_loop().create_future()
+        waiting: asyncio.Future[Child] = asyncio.get_running_loop().create_future()
+        self._forked[self._calls] = waiting
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps([self._calls, function, *args]).encode() + b"\n")
         return await waiting
@@ -152,6 +162,10 @@ class Template:
             waiting.set_exception(RuntimeError(f"the template ended: {self.errors()}"))
 
 
+def _woken(number: int, frame: Any) -> None:
+    """Handle a signal by doing nothing: the pipe that wakes the loop is written to because there is a handler."""
+
+
 class _Forks:
     """What runs in the template: one line per call in, one line per birth and per death out."""
 
@@ -162,7 +176,7 @@ class _Forks:
         os.set_blocking(self._woken, False)
         os.set_blocking(wake, False)
         signal.set_wakeup_fd(wake)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGCHLD, _woken)
         gc.freeze()
 
     def serve(self) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Literal
 
 __all__ = ["Grant", "Operation", "Outcome", "Stored", "Violation", "check_effects", "check_grants", "check_thread"]
@@ -71,8 +72,7 @@ class Violation:
 def check_thread(operations: Iterable[Operation], grants: Iterable[Grant], stored: Stored) -> list[Violation]:
     """Check the log of one thread against what its drivers were told."""
     told = {operation.item: operation for operation in operations}
-    found = [*_items(told, stored), *_chain(stored), *_order(told, stored), *_stale(told.values(), [*grants], stored)]
-    return found
+    return [*_items(told, stored), *_chain(stored), *_order(told, stored), *_stale(told.values(), [*grants], stored)]
 
 
 def check_grants(grants: Iterable[Grant]) -> list[Violation]:
@@ -83,7 +83,7 @@ def check_grants(grants: Iterable[Grant]) -> list[Violation]:
     found: list[Violation] = []
     for thread, granted in by_thread.items():
         granted.sort(key=lambda grant: grant.granted)
-        for before, after in zip(granted, granted[1:], strict=False):
+        for before, after in pairwise(granted):
             if after.granted < before.until and after.owner != before.owner:
                 found.append(Violation("two holders", thread, f"{after} while {before}"))
         for fence, count in Counter(grant.fence for grant in granted).items():
@@ -115,7 +115,7 @@ def _items(told: Mapping[str, Operation], stored: Stored) -> Iterable[Violation]
 def _chain(stored: Stored) -> Iterable[Violation]:
     if list(stored.steps) != list(range(len(stored.steps))):
         yield Violation("gap", stored.thread, f"steps {list(stored.steps)[:50]}")
-    for before, after in zip(stored.fences, stored.fences[1:], strict=False):
+    for before, after in pairwise(stored.fences):
         if after < before:
             yield Violation("fence fell", stored.thread, f"{before} before {after}")
     if stored.steps and stored.latest != stored.steps[-1]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from tests.chaos.stage import NAMESPACE, Stage
-
 from blackboard import keys
 from blackboard.claims.effect import Effects, SettledEffect
 from blackboard.claims.shared import SharedEffects
 from blackboard.codec import decode
 from blackboard.store.client import Store
 from blackboard.testing.contracts.thread import all_keys
+from tests.chaos.stage import NAMESPACE, Stage, items_of
 
 AT_MOST_ONCE = ("pay", "ship", "broken", "interrupted", "lone")
 
@@ -64,7 +63,7 @@ async def _commits(on: Stage) -> int:
         found = await on.engine.at(on.thread, fact["checkpoint"])
         assert found is not None, f"{fact} of {on.thread} is lost"
         assert found.manifest.step == fact["step"]
-        assert [decode(item) for item in found.contents["lines"]] == fact["lines"]
+        assert [decode(item) for item in items_of(found, "lines")] == fact["lines"]
     return len(facts)
 
 

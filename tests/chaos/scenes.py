@@ -3,31 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import signal
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 from pydantic import BaseModel
-from tests.chaos.stage import NAMESPACE, TTL, Stage, append, stage
 
-from blackboard.checkpoints.channels import Items, Value
+from blackboard.checkpoints.channels import Channel, Items, Value
 from blackboard.checkpoints.commit import Commit
 from blackboard.checkpoints.engine import Write
-from blackboard.checkpoints.state import Log
+from blackboard.checkpoints.log import Log
 from blackboard.claims.effect import Effects, Start
-from blackboard.claims.lease import Leases
 from blackboard.claims.outcome import Busy, Done, Unknown
 from blackboard.claims.shared import Claim, SharedEffects
 from blackboard.errors import EffectFailed, ThreadGone
 from blackboard.points import reach, watch
 from blackboard.runs.call import Call
-from blackboard.runs.drive import Entry, drive, hold
+from blackboard.runs.drive import Entry, drive
 from blackboard.runs.effect import RunEffect
+from blackboard.runs.hold import hold
 from blackboard.runs.run import Run
 from blackboard.testing.crash import Spot, recorder, strike
+from tests.chaos.stage import NAMESPACE, TTL, Stage, append, stage
 
 PATIENCE = TTL + 1
 """How long the next driver waits for the lease of a dead one: it must get it within the TTL (one more for the machine)."""
@@ -63,7 +62,7 @@ async def _search(on: Stage, run: Run[Report]) -> None:
     await _advance(on, run, made, "pay")
 
 
-async def _once(on: Stage, run: Run[Report], name: str, record: str) -> str:
+async def _once(on: Stage, run: Run[Report], name: str, record: Literal["now", "commit"]) -> str:
     """An at-most-once effect: if it is in doubt, the ledger is asked before anything is done."""
     async with run.effect(name, str, semantics="at-most-once", record=record) as effect:
         if effect.standing == "unknown":
@@ -77,7 +76,8 @@ async def _once(on: Stage, run: Run[Report], name: str, record: str) -> str:
             reach(name, "after")
             await effect.attach("reference")
             await effect.complete(made)
-    return effect.result
+    result: str = effect.result
+    return result
 
 
 async def _pay(on: Stage, run: Run[Report]) -> None:
@@ -179,7 +179,7 @@ async def putting(on: Stage) -> None:
 
 def _third(number: int) -> Commit:
     items = [b'"%d"' % i for i in range(number + 1)]
-    channels = {"items": Items("log", (), items, lambda: items), "big": Value(b"b" * 500)}
+    channels: dict[str, Channel] = {"items": Items("log", (), items, lambda: items), "big": Value(b"b" * 500)}
     return Commit(number, channels, parent=f"c{number - 1}" if number else None)
 
 
@@ -266,16 +266,17 @@ SCENES: dict[str, Callable[[Stage], Awaitable[None]]] = {
 
 async def record(url: str, scene: str, thread: str, directory: str, out: str) -> None:
     """Play a scene and write down every spot that it reaches."""
+
     def note(spot: Spot) -> None:
-        append(Path(out), json.dumps([spot.point, spot.occurrence]))
+        append(Path(out), str(spot))
 
     async with stage(url, thread, directory) as on:
         with watch(recorder(note)):
             await SCENES[scene](on)
 
 
-async def die(url: str, scene: str, thread: str, directory: str, point: str, occurrence: str) -> None:
+async def die(url: str, scene: str, thread: str, directory: str, spot: str) -> None:
     """Play a scene up to a spot, and be killed there."""
     async with stage(url, thread, directory) as on:
-        with watch(strike(Spot(point, int(occurrence)), signal.SIGKILL)):
+        with watch(strike(Spot.parse(spot))):
             await SCENES[scene](on)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from blackboard.checkpoints.engine import Engine
+from blackboard.checkpoints.reading import Snapshot
 from blackboard.claims.lease import Leases
 from blackboard.settings import CheckpointNamespace
 from blackboard.store.client import Store
@@ -30,8 +32,20 @@ def append(path: Path, line: str) -> None:
         os.close(descriptor)
 
 
+def say(text: str) -> None:
+    """Tell the counts; pytest shows them with -s."""
+    sys.stdout.write(f"\n{text}\n")
+
+
 def lines(path: Path) -> list[str]:
     return path.read_text().splitlines() if path.exists() else []
+
+
+def items_of(snapshot: Snapshot, channel: str) -> list[bytes]:
+    """The items of a log."""
+    content = snapshot.contents[channel]
+    assert not isinstance(content, bytes)
+    return list(content)
 
 
 @dataclass(frozen=True)

@@ -6,14 +6,16 @@ import asyncio
 import random
 import signal
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.chaos.workload import acknowledged_so_far, judge
 
 from blackboard.testing.crash import Child, Template
-from blackboard.testing.proxy import Fault, FaultProxy, cut_reply, drop_reply, drop_request
+from blackboard.testing.proxy import Command, Fault, FaultProxy, cut_reply, drop_reply, drop_request
 from blackboard.testing.servers import Server, binaries, start_server
+from tests.chaos.stage import say
+from tests.chaos.workload import acknowledged_so_far, judge
 
 BINARY = next(iter(binaries().values()))
 THREADS = 24
@@ -28,12 +30,15 @@ class Nemesis:
         self._proxy, self._server, self._directory = proxy, server, directory
         self._random = random.Random(seed)
         for fault in FAULTS:
-            proxy.fault(fault, when=lambda _, fault=fault: self._breaks(fault), times=1 << 60)
+            proxy.fault(fault, when=self._breaks(fault), times=1 << 60)
 
-    def _breaks(self, fault: Fault) -> bool:
-        broken = self._random.random() < 0.002
-        self.did[fault.kind] += broken
-        return broken
+    def _breaks(self, fault: Fault) -> Callable[[Command], bool]:
+        def breaks(_: Command) -> bool:
+            broken = self._random.random() < 0.002
+            self.did[fault.kind] += broken
+            return broken
+
+        return breaks
 
     async def strike(self, templates: list[Template], drivers: list[Child]) -> None:
         """Do one harm to one driver; a killed one is replaced by another."""
@@ -75,7 +80,7 @@ async def contend(server: Server, directory: Path, *, quota: int, kill_server: b
         assert [await driver.wait() for driver in drivers] == [0, 0], first.errors() + other.errors()
     seen, found = await judge(server.url, directory)
     refused = seen.refused()
-    print(f"\n{seen.acknowledged} acknowledged, {refused} refused, {dict(nemesis.did)}: {len(found)} violations")
+    say(f"{seen.acknowledged} acknowledged, {refused} refused, {dict(nemesis.did)}: {len(found)} violations")
     assert found == []
     assert seen.surprises == []
     assert seen.acknowledged >= quota

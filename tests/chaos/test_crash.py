@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from tests.chaos import invariants
-from tests.chaos.scenes import SCENES
-from tests.chaos.stage import NAMESPACE, Stage, lines
 
 import blackboard
 from blackboard import keys
 from blackboard.store.client import Store
 from blackboard.testing.crash import Spot, Template
 from blackboard.testing.servers import Server, binaries, start_server
+from tests.chaos import invariants
+from tests.chaos.scenes import SCENES
+from tests.chaos.stage import NAMESPACE, Stage, items_of, lines, say
 
 LIBRARY = Path(blackboard.__file__).parent
 ROOMS = ("checkpoints", "claims")
@@ -42,7 +42,9 @@ async def own(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def spots(own: Server, templates: list[Template], tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Spot]]:
+async def spots(
+    own: Server, templates: list[Template], tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, list[Spot]]:
     """Every spot of every scene; recorded twice, for a spot that comes and goes cannot be hit."""
     directory = tmp_path_factory.mktemp("record")
     rounds: list[dict[str, list[Spot]]] = []
@@ -54,7 +56,7 @@ async def spots(own: Server, templates: list[Template], tmp_path_factory: pytest
                 "record", own.url, scene, f"record-{scene}-{number}", str(directory), str(out)
             )
             assert await child.wait() == 0, templates[0].errors()
-            found[scene] = [Spot(*json.loads(line)) for line in lines(out)]
+            found[scene] = [Spot.parse(line) for line in lines(out)]
         rounds.append(found)
     assert rounds[1] == rounds[2], "the first round also loads the scripts; the others must agree"
     return rounds[1]
@@ -83,9 +85,7 @@ async def test_killed_anywhere(
 ) -> None:
     store = await Store.connect(own.url)
     try:
-        victims = [
-            Victim(spot, Stage(store, f"{scene}-{index}", tmp_path)) for index, spot in enumerate(spots[scene])
-        ]
+        victims = [Victim(spot, Stage(store, f"{scene}-{index}", tmp_path)) for index, spot in enumerate(spots[scene])]
         await _kill_all(scene, own.url, victims, templates)
         await invariants.no_key_without_owner(store)
         acknowledged = sum([await invariants.acknowledged_is_there(victim.on) for victim in victims])
@@ -96,7 +96,7 @@ async def test_killed_anywhere(
         for victim in victims:
             await _went_on(scene, victim.on)
         walked = await invariants.no_key_without_owner(store)
-        print(f"\n{scene}: {len(victims)} kills, {acknowledged} acknowledged, 0 lost; {walked} keys walked")
+        say(f"{scene}: {len(victims)} kills, {acknowledged} acknowledged, 0 lost; {walked} keys walked")
     finally:
         await store.close()
 
@@ -108,9 +108,7 @@ async def _kill_all(scene: str, url: str, victims: list[Victim], templates: list
     async def work(template: Template) -> None:
         for victim in waiting:
             spot, on = victim.spot, victim.on
-            child = await template.fork(
-                "die", url, scene, on.thread, str(on.directory), spot.point, str(spot.occurrence)
-            )
+            child = await template.fork("die", url, scene, on.thread, str(on.directory), str(spot))
             assert await child.wait() == -signal.SIGKILL, f"{spot} was not hit: {template.errors()}"
 
     await asyncio.gather(*map(work, templates))
@@ -125,7 +123,7 @@ async def _went_on(scene: str, on: Stage) -> None:
             await invariants.chain_is_whole(on)
             found = await on.engine.latest(on.thread)
             assert found is not None
-            assert [json.loads(item) for item in found.contents["lines"]] == FINAL
+            assert [json.loads(item) for item in items_of(found, "lines")] == FINAL
             assert (await on.engine.meta(on.thread)).status == "finished"
             assert {name: runs.total() >= 1 for name, runs in on.happened().items()} == dict.fromkeys(
                 ("search", "pay", "ship", "mail", "shared"), True

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from tests.chaos.stage import NAMESPACE
 
-from blackboard.checkpoints.channels import Items, Value
+from blackboard.checkpoints.channels import Channel, Items, Value
 from blackboard.checkpoints.commit import Commit, Committed
 from blackboard.checkpoints.engine import Engine
 from blackboard.claims.effect import Effects, Start
@@ -20,6 +19,7 @@ from blackboard.claims.lease import Lease, Leases
 from blackboard.settings import CheckpointNamespace
 from blackboard.store.client import Store
 from blackboard.testing.servers import Server, binaries, start_server
+from tests.chaos.stage import NAMESPACE, say
 
 FAMILIES = sorted(set(binaries()) & {"valkey", "redis"}, reverse=True) or sorted(binaries())
 THREAD = "torn"
@@ -55,14 +55,10 @@ async def last_commit(engine: Engine, effects: Effects, lease: Lease, done: Comm
     """A commit with everything: a log that grows, a new value, cursors, a settled effect."""
     items = [b'"first"', b'"second"']
     log = Items("log", done.refs["log"].segments, items[1:], lambda: items)
-    return await engine.commit(
-        THREAD,
-        Commit(
-            1, {"log": log, "big": Value(b"n" * 200)}, base=done.refs, parent=done.checkpoint, cursors=b'{"at":1}',
-            settlements=[effects.settlement(start, b'"done"')],
-        ),
-        token=lease.token, sequence=done.sequence,
-    )  # fmt: skip
+    channels: dict[str, Channel] = {"log": log, "big": Value(b"n" * 200)}
+    settlement = effects.settlement(start, b'"done"')
+    commit = Commit(1, channels, base=done.refs, parent=done.checkpoint, cursors=b'{"at":1}', settlements=[settlement])
+    return await engine.commit(THREAD, commit, token=lease.token, sequence=done.sequence)
 
 
 async def torn(binary: Path, directory: Path) -> Torn:
@@ -70,7 +66,10 @@ async def torn(binary: Path, directory: Path) -> Torn:
         store = await Store.connect(server.url, retry_deadline=PATIENCE)
         engine, effects = Engine(store, NAMESPACE, CheckpointNamespace()), Effects(store, NAMESPACE)
         lease = await Leases(store, NAMESPACE).acquire(THREAD, ttl=PATIENCE)
-        channels = {"log": Items("log", (), [b'"first"'], lambda: [b'"first"']), "big": Value(b"o" * 200)}
+        channels: dict[str, Channel] = {
+            "log": Items("log", (), [b'"first"'], lambda: [b'"first"']),
+            "big": Value(b"o" * 200),
+        }
         done = await engine.commit(THREAD, Commit(0, channels), token=lease.token)
         lease.opened(done.incarnation)
         begun = await effects.begin(lease.token, "effect", semantics="at-most-once", fingerprint="f")
@@ -108,7 +107,9 @@ async def look(server: Server, state: str) -> None:
     )
 
 
-@pytest.mark.parametrize("family", [FAMILIES[0], *(pytest.param(name, marks=pytest.mark.chaos) for name in FAMILIES[1:])])
+@pytest.mark.parametrize(
+    "family", [FAMILIES[0], *(pytest.param(name, marks=pytest.mark.chaos) for name in FAMILIES[1:])]
+)
 async def test_cut_at_every_byte_of_the_last_commit(family: str, tmp_path: Path) -> None:
     found = await torn(binaries()[family], tmp_path / "whole")
     sizes: Iterator[int] = iter(range(found.begins, found.ends + 1))
@@ -126,5 +127,5 @@ async def test_cut_at_every_byte_of_the_last_commit(family: str, tmp_path: Path)
                 assert (state == "new") == (size == found.ends), f"{state} at {size} of {found.ends}"
 
     await asyncio.gather(worker("one"), worker("other"))
-    print(f"\n{family}: cut at {found.ends - found.begins + 1} places: {dict(states)}")
+    say(f"{family}: cut at {found.ends - found.begins + 1} places: {dict(states)}")
     assert states == {"old": found.ends - found.begins, "new": 1}

@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from tests.chaos.stage import NAMESPACE
 
 from blackboard import keys
-from blackboard.checkpoints.channels import Items, Value
+from blackboard.checkpoints.channels import Channel, Items, Value
 from blackboard.checkpoints.commit import Commit, Committed
 from blackboard.checkpoints.engine import Engine, Write
 from blackboard.claims.effect import Effects, SettledEffect, Start
@@ -24,6 +23,7 @@ from blackboard.store.client import Store
 from blackboard.testing.contracts.thread import all_keys
 from blackboard.testing.proxy import Fault, FaultProxy, cut_reply, cut_request, drop_reply, drop_request
 from blackboard.testing.servers import Server, binaries, start_server
+from tests.chaos.stage import NAMESPACE, say
 
 WHOLE = 1 << 30
 FAULTS = {
@@ -57,9 +57,8 @@ async def commit(on: Bench) -> Any:
     items = [b'"a"', b'"b"']
     log = Items("log", on.done.refs["log"].segments, items[1:], lambda: items)
     settlement = on.effects.settlement(on.start, b'"settled"')
-    next_ = Commit(
-        1, {"log": log, "big": Value(b"c" * 500)}, base=on.done.refs, parent=on.done.checkpoint, settlements=[settlement]
-    )
+    channels: dict[str, Channel] = {"log": log, "big": Value(b"c" * 500)}
+    next_ = Commit(1, channels, base=on.done.refs, parent=on.done.checkpoint, settlements=[settlement])
     made = await on.engine.commit(on.thread, next_, token=on.lease.token, sequence=on.done.sequence)
     return made.checkpoint, made.step, made.fence == on.lease.fence
 
@@ -130,7 +129,7 @@ class Wire:
     async def bench(self, thread: str) -> Bench:
         engine, leases = Engine(self.direct, NAMESPACE, CheckpointNamespace()), Leases(self.direct, NAMESPACE)
         lease = await leases.acquire(thread, OWNER, ttl=30)
-        channels = {"log": Items("log", (), [b'"a"'], lambda: [b'"a"']), "big": Value(b"b" * 500)}
+        channels: dict[str, Channel] = {"log": Items("log", (), [b'"a"'], lambda: [b'"a"']), "big": Value(b"b" * 500)}
         done = await engine.commit(thread, Commit(0, channels), token=lease.token)
         lease.opened(done.incarnation)
         start = await Effects(self.direct, NAMESPACE).begin(
@@ -153,7 +152,10 @@ class Wire:
         lives = {OP_ID.sub("OP", key.replace(on.thread, "")): await self._ends(key) for key in stood}
         reading = await engine.read(on.thread)
         meta, found = reading.meta, reading.snapshot
-        effects = await Effects(self.direct, NAMESPACE).all(on.thread)
+        effects = [
+            (one.key, one.state, one.attempt, one.result if isinstance(one, SettledEffect) else b"")
+            for one in await Effects(self.direct, NAMESPACE).all(on.thread)
+        ]
         held = await Leases(self.direct, NAMESPACE).holder(on.thread)
         return {
             "keys": lives,
@@ -161,7 +163,7 @@ class Wire:
             "fence": meta.fence == on.lease.fence,
             "history": [(one.checkpoint, one.step, one.parent) for one in await engine.history(on.thread)],
             "contents": found and (dict(found.contents), dict(found.writes)),
-            "effects": [(e.key, e.state, e.attempt, e.result if isinstance(e, SettledEffect) else b"") for e in effects],
+            "effects": effects,
             "lease": held and (held.owner, held.fence == on.lease.fence, held.remaining > 0),
         }
 
@@ -209,7 +211,7 @@ async def test_one_command_is_hit(name: str, wire: Wire, thread: str) -> None:
             assert len(wire.proxy.commands) > commands, f"{hit.name} was not sent again after: {kind}"
             assert await wire.picture(on) == picture, (kind, index, hit.name)
             hits += 1
-    print(f"\n{name}: {commands} commands, {hits} faults, each answered right")
+    say(f"{name}: {commands} commands, {hits} faults, each answered right")
 
 
 @pytest.mark.parametrize("name", OPERATIONS)

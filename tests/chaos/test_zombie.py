@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from tests.chaos.stage import NAMESPACE, Stage, stage
 
 from blackboard import keys
 from blackboard.checkpoints.channels import Value
@@ -20,8 +19,9 @@ from blackboard.claims.lease import Lease
 from blackboard.claims.outcome import Unknown
 from blackboard.testing.crash import Child, Template
 from blackboard.testing.servers import Server, binaries, start_server
+from tests.chaos.stage import NAMESPACE, Stage, say, stage
+from tests.chaos.zombies import TTL
 
-TTL = 0.4
 STALE = (
     "commit", "commit with a settlement", "put_writes", "close", "attach", "complete", "interrupt",
     "begin", "renew by its own clock", "renew", "release",
@@ -38,6 +38,12 @@ async def template() -> AsyncIterator[Template]:
 async def own(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Server]:
     async with await start_server(binaries()[request.param], tmp_path_factory.mktemp("zombie")) as started:
         yield started
+
+
+@pytest_asyncio.fixture
+async def on(own: Server, thread: str, tmp_path: Path) -> AsyncIterator[Stage]:
+    async with stage(own.url, thread, tmp_path) as played:
+        yield played
 
 
 async def stopped(child: Child) -> None:
@@ -87,25 +93,24 @@ async def everything(on: Stage) -> dict[str, object]:
     ],
 )  # fmt: skip
 async def test_stopped_beyond_the_lease_and_back(
-    first: str, script: str, own: Server, template: Template, thread: str, tmp_path: Path
+    first: str, script: str, own: Server, template: Template, on: Stage
 ) -> None:
     """Stopped with one call made up and not sent; it is sent when another has the thread."""
-    async with stage(own.url, thread, tmp_path) as on:
-        child = await template.fork("sleepwalk", own.url, thread, str(tmp_path), str(TTL), first, f"{script}.lua:before")
-        await stopped(child)
-        lease, done = await take_over(on)
-        before = await everything(on)
-        child.signal(signal.SIGCONT)
-        assert await child.wait() == 0, template.errors()
-        answers = {fact["name"]: fact["answer"] for fact in on.acknowledged("answer")}
-        assert set(answers) == set(STALE)
-        assert set(answers.values()) == {"LeaseLost"}
-        assert await everything(on) == before
-        await lease.renew()
-        found = await on.engine.latest(thread)
-        assert found is not None
-        assert (found.manifest.checkpoint, found.contents["n"]) == (done.checkpoint, b"won")
-        (effect,) = await Effects(on.store, NAMESPACE).all(thread)
-        assert isinstance(effect, SettledEffect)
-        assert (effect.state, effect.result) == ("done", b'"won"')
-        print(f"\nstopped in {first}: {len(answers)} stale calls refused, {len(before)} keys unchanged")
+    child = await template.fork("sleepwalk", own.url, on.thread, str(on.directory), first, f"{script}.lua:before")
+    await stopped(child)
+    lease, done = await take_over(on)
+    before = await everything(on)
+    child.signal(signal.SIGCONT)
+    assert await child.wait() == 0, template.errors()
+    answers = {fact["name"]: fact["answer"] for fact in on.acknowledged("answer")}
+    assert set(answers) == set(STALE)
+    assert set(answers.values()) == {"LeaseLost"}
+    assert await everything(on) == before
+    await lease.renew()
+    found = await on.engine.latest(on.thread)
+    assert found is not None
+    assert (found.manifest.checkpoint, found.contents["n"]) == (done.checkpoint, b"won")
+    (effect,) = await Effects(on.store, NAMESPACE).all(on.thread)
+    assert isinstance(effect, SettledEffect)
+    assert (effect.state, effect.result) == ("done", b'"won"')
+    say(f"stopped in {first}: {len(answers)} stale calls refused, {len(before)} keys unchanged")

@@ -11,8 +11,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.chaos.stage import NAMESPACE, append, lines
-
 from blackboard.checkpoints.channels import Items
 from blackboard.checkpoints.commit import Commit
 from blackboard.checkpoints.engine import Engine
@@ -34,6 +32,7 @@ from blackboard.testing.history import (
     check_grants,
     check_thread,
 )
+from tests.chaos.stage import NAMESPACE, append, items_of, lines
 
 now = time.monotonic
 """One clock for every process of the machine."""
@@ -98,7 +97,7 @@ class Driver:
     async def _append(self, thread: str, lease: Lease) -> None:
         reading = await self.engine.read(thread)
         sequence, last = reading.meta.sequence, reading.snapshot
-        items = [] if last is None else list(last.contents["log"])
+        items = [] if last is None else items_of(last, "log")
         refs = {} if last is None else dict(last.manifest.refs)
         step, parent = (0, None) if last is None else (last.manifest.step + 1, last.manifest.checkpoint)
         if last is not None:
@@ -183,23 +182,21 @@ def told(directory: Path) -> Told:
         match line.split(" "):
             case ["began", item, thread, fence, at]:
                 began[item] = (thread, int(fence), float(at))
-            case ["ended", item, ("acknowledged" | "refused" | "unknown") as outcome, at]:
-                ended[item] = (outcome, float(at))
+            case ["ended", item, ("acknowledged" | "refused" | "unknown") as answer, at]:
+                ended[item] = (answer, float(at))
             case ["grant", thread, owner, fence, asked, granted, until]:
                 grants[owner] = Grant(thread, owner, int(fence), float(asked), float(granted), float(until))
             case ["until", owner, until]:
                 grant = grants[owner]
-                grants[owner] = Grant(
-                    grant.thread, owner, grant.fence, grant.asked, grant.granted, float(until)
-                )
+                grants[owner] = Grant(grant.thread, owner, grant.fence, grant.asked, grant.granted, float(until))
             case ["done", _]:
                 others += 1
             case _:
                 surprises.append(line)
     operations = []
-    for item, (thread, fence, at) in began.items():
-        outcome, until = ended.get(item, ("unknown", float("inf")))
-        operations.append(Operation(thread, item, fence, at, until, outcome))
+    for item, (where, number, begun) in began.items():
+        outcome, over = ended.get(item, ("unknown", float("inf")))
+        operations.append(Operation(where, item, number, begun, over, outcome))
     return Told(operations, list(grants.values()), others, surprises)
 
 
@@ -221,7 +218,7 @@ async def stored(engine: Engine, thread: str) -> Stored:
     found = await engine.latest(thread)
     if found is None:
         return Stored(thread, (), (), ())
-    items = [decode(item) for item in found.contents["log"]]
+    items = [decode(item) for item in items_of(found, "log")]
     return Stored(thread, items, [one.step for one in chain], [one.fence for one in chain], found.manifest.step)
 
 

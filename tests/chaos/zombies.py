@@ -8,8 +8,6 @@ from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any
 
-from tests.chaos.stage import NAMESPACE, Stage, append, stage
-
 from blackboard.checkpoints.channels import Value
 from blackboard.checkpoints.commit import Commit
 from blackboard.checkpoints.engine import Write
@@ -17,12 +15,16 @@ from blackboard.claims.effect import Effects, Start
 from blackboard.errors import BlackboardError
 from blackboard.points import watch
 from blackboard.testing.crash import Spot, strike
+from tests.chaos.stage import NAMESPACE, Stage, append, stage
+
+TTL = 0.4
+"""Lease of the driver that is stopped, in seconds."""
 
 
-async def sleepwalk(url: str, thread: str, directory: str, ttl: str, first: str, point: str) -> None:
+async def sleepwalk(url: str, thread: str, directory: str, first: str, point: str) -> None:
     """After one commit and one begun effect stop at a point of the first try; awake, try all and note the answers."""
     async with stage(url, thread, directory) as on:
-        lease = await on.leases.acquire(thread, "zombie", ttl=float(ttl))
+        lease = await on.leases.acquire(thread, "zombie", ttl=TTL)
         done = await on.engine.commit(thread, Commit(0, {"n": Value(b"0")}), token=lease.token)
         lease.opened(done.incarnation)
         effects = Effects(on.store, NAMESPACE)
