@@ -171,6 +171,7 @@ class RunEffect(Generic[T]):
         match answer:
             case Start():
                 self._start, self.attempt, self.standing = answer, answer.attempt, "run"
+                self.run.check()  # the process may have been stopped until long after the answer was given
             case Done():
                 self.attempt, self.standing = answer.attempt, "done"
                 self.result = self._open(answer.result)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 
 import pytest
 from pydantic import BaseModel
 
-from blackboard import Call, EffectUnknown, Run
+from blackboard import Call, EffectUnknown, LeaseLost, Run
 from blackboard.board import Blackboard
 from blackboard.errors import ConfigError, CorruptValue, EffectFailed, EffectMismatch, EncodeError, UncommittedChanges
-
+from blackboard.points import watch
 from blackboard.runs.call import Semantics
 
 from .conftest import Review, die
@@ -286,3 +287,25 @@ async def test_a_new_incarnation_has_new_downstream_keys(board: Blackboard, thre
             found.append(run.effect("e", semantics="at-least-once").key)
         await board.thread(thread).delete()
     assert found[0] != found[1]
+
+
+@pytest.mark.parametrize("form", ["call", "probe"])
+async def test_a_driver_that_slept_beyond_its_lease_does_not_act(board: Blackboard, thread: str, form: str) -> None:
+    """It is stopped right after it was told to go: by then another may have looked outside and found nothing."""
+    ran, function = counter()
+
+    def sleep(point: str) -> None:
+        if point == "begin.lua:after":
+            time.sleep(0.4)
+
+    with pytest.raises(LeaseLost), watch(sleep):
+        async with board.run(thread, Review, start=Review, lease_ttl=0.3) as run:
+            effect = run.effect("pay", int, semantics="at-most-once")
+            if form == "call":
+                await effect.call(function)
+            else:
+                async with effect:
+                    function()
+    assert ran == []
+    async with board.run(thread, Review, wait=5) as run:
+        assert [e.key for e in run.unresolved] == ["0/pay"]
