@@ -141,6 +141,14 @@ async def test_a_full_server_refuses_commits_and_keeps_leases(own: Server, store
     assert (await on.commit()).step == 1
 
 
+async def test_the_lock_of_a_closed_thread_ends_with_its_lease(store: Store, on: Driver) -> None:
+    """Else a driver who dies between finish and release would hold everybody up until the thread expires."""
+    await on.complete()
+    await on.engine.retention.close(on.thread, status="finished", ttl=3600, token=on.lease.token)
+    assert 0 < await store.command("PTTL", on.where.lock) <= 60_000
+    assert await store.command("PTTL", on.where.meta) > 60_000
+
+
 async def test_a_demoted_server_takes_nothing(own: Server, store: Store, on: Driver) -> None:
     """It may be promoted again or another may be; until the deadline that is waited for."""
     before = await everything(store)
