@@ -44,9 +44,11 @@ local now = now_us()
 local m = read_meta(meta_k, now)
 local latest = redis.call('GET', latest_k)
 local first = parent == '' and part_lineage == ''
+-- An id of the thread's own sequence is given out once, so its manifest says which op it was; an id of the caller's may be put
+-- again, so its op ids are kept apart.
 local mark = op .. ':' .. id
-local marked = redis.call('ZSCORE', ops_k, mark)
-local known = redis.call('ZSCORE', history_k, id)
+local known = not native and redis.call('ZSCORE', history_k, id)
+local marked = not native and redis.call('ZSCORE', ops_k, mark)
 
 local settlements = {}
 for i = 1, tonumber(take()) do
@@ -63,7 +65,7 @@ local function follow(stands)
     fields[#fields + 1] = value
   end
   if m.status ~= status then set('status', status) end
-    if first then set('opener', op) end
+  if first then set('opener', op) end
   if stands ~= m.fence then set('fence', stands) end
   local life, expires = ttl_ms, ''
   if life == '' and status == 'running' then life = idle_ms end
@@ -74,6 +76,7 @@ local function follow(stands)
   redis.call('HSET', meta_k, unpack(fields))
   if expires == '' and m.expires then redis.call('HDEL', meta_k, 'expires') end
   if fence == '' and m.holder then redis.call('HDEL', meta_k, 'holder') end
+  if native then return expires end
   -- Op ids stay at least keep_ms; swept, and their expiry moved, only when half of what it was set to has passed.
   redis.call('ZADD', ops_k, now, mark)
   if redis.call('PTTL', ops_k) < keep_ms then
@@ -83,13 +86,15 @@ local function follow(stands)
   return expires
 end
 
-if m.incarnation and not m.expired and (incarnation == '' or incarnation == m.incarnation) and (latest == id or known) then
-  local stored = (marked or latest == id) and redis.call('GET', checkpoint_k)
-  -- Where scripts are not atomic in a crash, `latest` may stand without its op id: then what follows is made up for.
-  local cut = not marked and stored and string.find(stored, '"op":"' .. op .. '"', 1, true)
-  local expires = m.expires or ''
-  if cut and not closed(m) then expires = follow(m.fence) end
-  if marked or cut then return {'DUP', now, m.incarnation, m.fence, stored, expires} end
+local ours = m.incarnation and not m.expired and (incarnation == '' or incarnation == m.incarnation)
+if ours and (native and latest and latest ~= parent or latest == id or known) then
+  local stored = redis.call('GET', checkpoint_k)
+  -- Where scripts are not atomic in a crash, `latest` may stand without what follows from it: then it is made up for.
+  local same = stored and string.find(stored, '"op":"' .. op .. '"', 1, true)
+  if same and latest == id and not marked and not closed(m) then
+    return {'DUP', now, m.incarnation, m.fence, stored, follow(m.fence)}
+  end
+  if marked or same and native then return {'DUP', now, m.incarnation, m.fence, stored, m.expires or ''} end
 end
 if m.status == 'deleted' and redis.call('HGET', meta_k, 'opener') == op then return {'GONE', 'deleted'} end
 local refused = judge_life(m, latest, incarnation, first)
@@ -112,6 +117,7 @@ if native then
 end
 
 -- What the manifest refers to must be there, and every key of the type it should have.
+if native then redis.call('ZCARD', history_k) end
 local bodies, logs = {}, {}
 for _ = 1, tonumber(take()) do
   local digest, body = take(), take()

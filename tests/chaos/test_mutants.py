@@ -60,7 +60,7 @@ MUTANTS = (
     ),
     mutant(
         "no op id", engine._COMMIT,
-        ("if marked or cut then", "if false then"),
+        ("local same = stored and", "local same = false and"),
         "refused but stored",
     ),
     mutant(

@@ -18,7 +18,6 @@ KEYS: dict[str, Callable[[ThreadKeys], str]] = {
     "meta": lambda where: where.meta,
     "latest": lambda where: where.latest(),
     "lock": lambda where: where.lock,
-    "ops": lambda where: where.ops,
     "history": lambda where: where.history(),
     "values": lambda where: where.values,
     "parts": lambda where: where.parts,
@@ -39,6 +38,11 @@ async def commit(engine: Engine, thread: str, last: Committed | None) -> Committ
     return await engine.commit(thread, done, sequence=last.sequence if last else 0)
 
 
+async def put(engine: Engine, thread: str, number: int) -> Committed:
+    """Put a checkpoint under an id of our own: its op id is kept apart, for the id may be put again."""
+    return await engine.put(thread, f"c{number}", Commit(number, {"value": Value(b"%d" % number)}))
+
+
 async def spoil(store: Store, key: str) -> None:
     """Put a value of another type where the library's own belongs."""
     await store.command("DEL", key)
@@ -53,6 +57,7 @@ async def test_a_first_commit_refuses_a_key_of_another_type(engine: Engine, thre
         await commit(engine, thread, None)
     own = [key(where) for key in KEYS.values()] + [where.checkpoint(sequence_id(1))]
     assert await engine.store.command("EXISTS", *own) == 1
+    await engine.store.command("DEL", KEYS[name](where))
 
 
 @pytest.mark.parametrize("name", KEYS)
@@ -65,6 +70,7 @@ async def test_a_later_commit_refuses_a_key_of_another_type(engine: Engine, thre
     assert await engine.store.command("EXISTS", where.checkpoint(sequence_id(2))) == 0
     if name != "latest":
         assert await engine.store.command("GET", where.latest()) == first.checkpoint.encode()
+    await engine.store.command("DEL", where.meta)
 
 
 async def test_a_segment_of_another_type_is_refused(engine: Engine, thread: str) -> None:
@@ -80,27 +86,51 @@ async def test_a_segment_of_another_type_is_refused(engine: Engine, thread: str)
     assert await engine.store.command("EXISTS", where.checkpoint(sequence_id(2))) == 0
 
 
+async def test_a_put_refuses_op_ids_of_another_type(engine: Engine, thread: str) -> None:
+    await spoil(engine.store, ThreadKeys.of(NAMESPACE, thread).ops)
+    with pytest.raises(ServerRefused, match="WRONGTYPE"):
+        await put(engine, thread, 0)
+    assert await engine.latest(thread) is None
+
+
 async def test_op_ids_are_kept_for_twice_the_retry_deadline_and_swept(engine: Engine, thread: str) -> None:
     store, ops = engine.store, ThreadKeys.of(NAMESPACE, thread).ops
     keep_ms = int(2000 * store.retry_deadline)
-    last = await commit(engine, thread, None)
+    last = await put(engine, thread, 0)
     assert keep_ms < await store.command("PTTL", ops) <= 2 * keep_ms
     await store.command("ZADD", ops, last.time - 1000 * keep_ms - 1, "old")
-    last = await commit(engine, thread, last)
+    await put(engine, thread, 1)
     assert await store.command("ZCARD", ops) == 3
     await store.command("PEXPIRE", ops, keep_ms - 1)
-    await commit(engine, thread, last)
+    await put(engine, thread, 2)
     assert await store.command("ZSCORE", ops, "old") is None
     assert await store.command("ZCARD", ops) == 3
     assert keep_ms < await store.command("PTTL", ops) <= 2 * keep_ms
 
 
 async def test_an_op_id_never_goes_before_its_time(engine: Engine, thread: str) -> None:
-    """Whatever expiry the key had, a commit leaves it at least as long as its own op id has to stay."""
+    """Whatever expiry the key had, a put leaves it at least as long as its own op id has to stay."""
     store, ops = engine.store, ThreadKeys.of(NAMESPACE, thread).ops
     keep_ms = int(2000 * store.retry_deadline)
-    last = await commit(engine, thread, None)
-    for change in (("PEXPIRE", ops, 5000), ("PERSIST", ops), ("DEL", ops)):
+    await put(engine, thread, 0)
+    for number, change in enumerate((("PEXPIRE", ops, 5000), ("PERSIST", ops), ("DEL", ops))):
         await store.command(*change)
-        last = await commit(engine, thread, last)
+        await put(engine, thread, number + 1)
         assert await store.command("PTTL", ops) > keep_ms
+
+
+async def test_a_repeated_commit_is_known_by_its_manifest(
+    engine: Engine, thread: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when others have gone on meanwhile, and however late: its id was given out once."""
+    first = await commit(engine, thread, None)
+    op = engine.store.op_id()
+    with monkeypatch.context() as same:
+        same.setattr(engine.store, "op_id", lambda: op)
+        second = await commit(engine, thread, first)
+    third = await commit(engine, thread, second)
+    monkeypatch.setattr(engine.store, "op_id", lambda: op)
+    again = await commit(engine, thread, first)
+    assert (again.repeated, again.checkpoint, again.refs) == (True, second.checkpoint, second.refs)
+    assert [m.checkpoint for m in await engine.history(thread)] == [c.checkpoint for c in (third, second, first)]
+    assert await engine.store.command("EXISTS", ThreadKeys.of(NAMESPACE, thread).ops) == 0

@@ -242,19 +242,17 @@ class EngineContract(ThreadContract):
         commit = step({"n": Value(b"1")}, first)
         done = await engine.commit(thread, commit, sequence=1)
         where, id_ = keys.ThreadKeys.of(NAMESPACE, thread), done.checkpoint
-        await engine.store.command("DEL", where.ops)
         await engine.store.command("ZREM", where.history(), id_)
         await engine.store.command("HSET", where.meta, "sequence", 1)
         again = await engine.commit(thread, commit, sequence=1)
         assert (again.repeated, again.checkpoint, again.refs, again.sequence) == (True, id_, done.refs, 2)
         assert [m.checkpoint for m in await engine.history(thread)] == [id_, first.checkpoint]
         assert (await engine.meta(thread)).sequence == 2
-        assert await engine.store.command("ZSCORE", where.ops, f"{op}:{id_}") is not None
 
     async def test_a_thread_whose_first_commit_was_cut_is_empty(self, engine: Engine, thread: str) -> None:
         await self.grow(engine, thread, 1)
         where = keys.ThreadKeys.of(NAMESPACE, thread)
-        await engine.store.command("DEL", where.latest(), where.history(), where.ops)
+        await engine.store.command("DEL", where.latest(), where.history())
         await engine.store.command("HDEL", where.meta, "sequence", "updated", "takeovers", "opener")
         assert await engine.latest(thread) is None
         done = await self.grow(engine, thread, 2)
@@ -272,7 +270,7 @@ class EngineContract(ThreadContract):
         first = await engine.commit(thread, step({"v": Value(b"v" * 500), "l": log([b"0"])}))
         where = keys.ThreadKeys.of(NAMESPACE, thread)
         backup = where.prefix + ":backup"
-        for name in (where.latest(), where.ops, where.history(), where.values, where.parts):
+        for name in (where.latest(), where.history(), where.values, where.parts):
             await engine.store.command("RENAME", name, backup)
             wrong = ("RPUSH", name, "x") if name == where.latest() else ("SET", name, "x")
             await engine.store.command(*wrong)
