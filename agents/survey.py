@@ -105,7 +105,7 @@ async def survey(chosen: argparse.Namespace, documents: list[Document], places: 
             crew.dismiss()
         found = await check(board, places)
     if chosen.chaos:
-        missed = [name for name in DISTURBANCES if crew.played.count(name) != 1]
+        missed = [name for name in DISTURBANCES if name not in crew.played]
         found.wrong += [f"the disturbance {name!r} did not happen" for name in missed]
         found.wrong += [] if found.refused else ["no stale write was refused"]
         found.wrong += [] if found.resolved else ["no unknown effect was resolved"]
@@ -164,4 +164,4 @@ if __name__ == "__main__":
     except BlackboardError as error:
         sys.exit(f"{type(error).__name__}: {error}")
     except KeyboardInterrupt:
-        sys.exit("interrupted; with the same --directory it goes on")
+        sys.exit("interrupted; a survey with a --directory goes on when it is run again")

@@ -40,8 +40,8 @@ class Scene:
 
 SCENES = (
     Scene("effect", "settle.lua:before", 1, "kill", "killed between its line in the ledger and the record of it"),
-    Scene("commit", "commit.lua:sent", 3, "kill", "killed in the middle of a commit, with the answer on its way"),
-    Scene("zombie", "commit.lua:before", 3, "wake", "stopped before a commit, until its document is another's"),
+    Scene("commit", "commit.lua:sent", 2, "kill", "killed in the middle of a commit, with the answer on its way"),
+    Scene("zombie", "commit.lua:before", 2, "wake", "stopped before a commit, until its document is another's"),
 )
 DISTURBANCES = (*(scene.name for scene in SCENES), "restart")
 
@@ -126,9 +126,8 @@ class Crew:
             begun = begun or all(hand.moment == "ready" for hand in called)
             for hand in called:
                 await self._attend(hand, begun=begun)
-            if restart_after is not None and self._acknowledged >= restart_after:
+            if restart_after is not None and self._acknowledged >= restart_after and await self._kill_server():
                 restart_after = None
-                await self._kill_server()
             if time.monotonic() - self._moved > STANDSTILL:
                 raise SystemExit(f"nothing has happened for {STANDSTILL:g} s; given up")
             await asyncio.sleep(TICK)
@@ -197,10 +196,12 @@ class Crew:
             hand.moment = "woken"
             hand.process.send_signal(signal.SIGCONT)
 
-    async def _kill_server(self) -> None:
+    async def _kill_server(self) -> bool:
         server = await embedded.status(self._places.directory)
-        os.kill(server.pid, signal.SIGKILL)
-        self._play("restart", "the server was killed; whoever finds it gone starts it again")
+        if server.running:
+            os.kill(server.pid, signal.SIGKILL)
+            self._play("restart", "the server was killed; whoever finds it gone starts it again")
+        return server.running
 
     def _play(self, name: str, said: str) -> None:
         self.played.append(name)

@@ -136,7 +136,7 @@ def _named(paths: Sequence[str]) -> Iterator[tuple[str, Path]]:
             for path in sorted({path for pattern in patterns for path in root.glob(pattern)}):
                 if _is_text(path) and not path.is_symlink():
                     yield f"{prefix}{path.relative_to(root)}", path
-    for given in map(Path, paths):
+    for given in (Path(path).resolve() for path in paths):
         below = sorted(given.rglob("*")) if given.is_dir() else [given]
         for path in below:
             inside = path.relative_to(given) if given.is_dir() else Path(path.name)

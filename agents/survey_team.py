@@ -105,7 +105,7 @@ class Places(BaseModel, frozen=True):
 
 
 class Member(BaseModel, frozen=True):
-    """What one process is told to be; `stop_at` names a point of the code and which time it is reached."""
+    """What one process is told to be; `stop_at` names a point of the code and which time it is reached in a run."""
 
     role: Literal["planner", "worker", "writer"]
     name: str
@@ -169,10 +169,11 @@ def replace(path: Path, text: str) -> str:
 
 
 class Team:
-    """One member at work: the board, what it was told, and its journal."""
+    """One member at work: the board, what it was told, and its journal; it stops itself where it was told to."""
 
     def __init__(self, board: Blackboard, member: Member, journal: Journal) -> None:
         self.board, self.member, self.places, self.journal = board, member, member.places, journal
+        self._stopper = stopper(*member.stop_at, journal) if member.stop_at else None
 
     async def planner(self) -> None:
         """Split the work: list the documents and where each is cut, and commit that as the plan."""
@@ -228,8 +229,9 @@ class Team:
                 thread, Reading, start=lambda: Reading(document=document), lease_ttl=LEASE
             ) as run:
                 self._entered(run)
-                while not run.done:
-                    await (self._file(run) if run.next == "file" else self._read(run))
+                with watch(self._stopper) if self._stopper else nullcontext():
+                    while not run.done:
+                        await (self._file(run) if run.next == "file" else self._read(run))
         except (AlreadyFinished, LeaseHeld, LeaseLost, OutcomeUnknown, ServerUnavailable):
             return False
         return True
@@ -257,7 +259,6 @@ class Team:
                 self.journal.note("resolved", thread=run.thread, effect=effect.name, happened=there is not None)
                 await (effect.retry() if there is None else effect.complete(there))
             if effect.standing == "run":
-                run.check()  # the ledger cannot tell a late line from a timely one, so the clock is asked last
                 await effect.complete(ledger.enter(receipt))
         note = run.effect("note", str, semantics="at-least-once", record="commit", fingerprint=receipt.key)
         text = "\n".join(f"{finding.offset}\t{finding.kind}\t{finding.text}" for finding in state.findings)
@@ -350,5 +351,4 @@ async def serve(member: Member) -> None:
         roles: dict[str, Callable[[], Awaitable[None]]] = {
             "planner": team.planner, "worker": team.worker, "writer": team.writer
         }  # fmt: skip
-        with watch(stopper(*member.stop_at, journal)) if member.stop_at else nullcontext():
-            await roles[member.role]()
+        await roles[member.role]()

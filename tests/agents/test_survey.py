@@ -160,6 +160,39 @@ def test_it_goes_on_after_the_foreman_was_killed(folder: Path, directory: Path) 
     assert pick(again, "steps", "once", "report") == pick(found, "steps", "once", "report")
 
 
+def test_a_line_that_was_never_entered_is_entered_by_the_next_worker(folder: Path, directory: Path) -> None:
+    """A worker dies after its effect was recorded as running and before it acted: unknown, looked for, done."""
+    options = ("--path", folder, "--directory", directory)
+    script = "import sys; sys.path.insert(0, sys.argv[1]); from survey_documents import *; print(name_of(collect(sys.argv[2:], None)))"
+    asked = [sys.executable, "-c", script, str(SURVEY.parent), str(folder)]
+    survey = subprocess.run(asked, env=environment(), capture_output=True, text=True, check=True).stdout.strip()
+    places = {"directory": str(directory), "survey": survey}
+    with member({"role": "planner", "name": "planner", "places": places, "paths": [str(folder)]}) as planner:
+        assert planner.wait(60) == 0
+    stop = {"role": "worker", "name": "victim", "places": places, "stop_at": ["begin.lua:after", 1]}
+    with member(stop):
+        until = time.monotonic() + 60
+        while not any(b'"stopped"' in path.read_bytes() for path in directory.glob("survey-*/journals/victim*")):
+            assert time.monotonic() < until, "it does not get there"
+            time.sleep(0.01)
+    found = counted(*options)
+    assert pick(found, "resolved", "takeovers", "lost", "repeated") == [1, 1, 0, 0]
+    assert [event["happened"] for event in events(directory) if event["event"] == "resolved"] == [False]
+
+
+@contextmanager
+def member(told: dict[str, Any]) -> Iterator[subprocess.Popen[bytes]]:
+    """Start one member of a team and let it begin; it is killed at the end if it is still there."""
+    command = [sys.executable, str(SURVEY), "member", json.dumps(told)]
+    with subprocess.Popen(command, env=environment(), stdin=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        os.write(process.stdin.fileno(), b"go\n")
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
 def told(directory: Path) -> int:
     """How many steps members noted as acknowledged; the line that is being written does not count."""
     return sum(path.read_bytes().count(b'"acknowledged"') for path in directory.glob("survey-*/journals/*.jsonl"))
