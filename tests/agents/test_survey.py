@@ -130,7 +130,7 @@ def test_chaos(folder: Path, workers: str) -> None:
         found = counted("--path", folder, "--chaos", "--workers", workers, env={"TMPDIR": temporary})
         assert pick(found, "documents", "accepted", "lost", "repeated", "wrong") == [DOCUMENTS, 0, 0, 0, []]
         assert found["once"] == 2 * DOCUMENTS + 2
-        assert found["takeovers"] >= 3
+        assert found["takeovers"] >= 2  # a worker may die when its last commit had closed its document
         assert found["refused"] >= 1
         assert found["resolved"] >= 1
         assert list(Path(temporary).glob("survey-*")) == [Path(found["report"])]
