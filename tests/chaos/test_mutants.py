@@ -128,12 +128,17 @@ async def round_of(server: Server, directory: Path, seed: int) -> tuple[Told, Se
 
 
 async def test_the_scripts_as_they_are(own: Server, tmp_path: Path) -> None:
-    for seed in range(3):
-        seen, found = await round_of(own, tmp_path / f"whole-{seed}", seed)
+    """Nothing is found where nothing is wrong, also where late writes had to be refused."""
+    rounds = refused = acknowledged = 0
+    while rounds < 3 or (not refused and rounds < 12):
+        rounds += 1
+        seen, found = await round_of(own, tmp_path / f"whole-{rounds}", rounds)
         assert found == []
         assert seen.surprises == []
-        assert seen.refused() > 0
-        assert seen.acknowledged > 100
+        refused += seen.refused()
+        acknowledged += seen.acknowledged
+    assert refused > 0
+    assert acknowledged > 100
 
 
 @pytest.mark.parametrize("change", MUTANTS, ids=[change.name for change in MUTANTS])
