@@ -1,4 +1,4 @@
-"""One durable keyspace for long-running agents: checkpoints, leases with fencing, effects, memory, coordination.
+"""One durable keyspace for long-running agents: checkpoints, leases with fencing, effects.
 
 The public names are resolved on first use, so that importing the package loads nothing but the standard library.
 """
