@@ -27,6 +27,15 @@ async def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPa
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def solo(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Server]:
+    """One single server, of the first binary, for what need not be shown on every backend."""
+    if BEST is None:
+        pytest.skip("no server binary: install agent-blackboard[embedded], or put redis-server on PATH")
+    async with await start_server(BINARIES[BEST], tmp_path_factory.mktemp("solo")) as started:
+        yield started
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cluster]:
     """A cluster of three primaries."""
     if BEST is None:

@@ -28,4 +28,5 @@ if expires ~= '' then
 else
   redis.call('HDEL', KEYS[1], 'expires')
 end
+if fence == '' and m.holder then redis.call('HDEL', KEYS[1], 'holder') end
 return {'OK', m.incarnation, expires}

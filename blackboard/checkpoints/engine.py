@@ -25,7 +25,6 @@ __all__ = ["Engine", "Write"]
 _COMMIT = Script("blackboard.checkpoints", "commit.lua", prelude=("thread.lua",))
 _WRITES = Script("blackboard.checkpoints", "writes.lua", prelude=("thread.lua",))
 _FAILURE = Script("blackboard.checkpoints", "failure.lua", prelude=("thread.lua",))
-_HISTORY = Script("blackboard.checkpoints", "history.lua", prelude=("thread.lua",), read_only=True)
 
 _ROUNDS = 8
 """How often a commit answers MISSING, SEQUENCE or REMOVING before it gives up; each has a cause that goes away."""
@@ -62,7 +61,7 @@ class Engine:
     def __init__(self, store: Store, namespace: str, policy: CheckpointNamespace) -> None:
         self.store, self.namespace, self.policy = store, namespace, policy
         self.retention = Retention(store, namespace)
-        self._reader = Reader(store, namespace)
+        self.reader = Reader(store, namespace)
         self._entered: dict[str, str] = {}
         self._keep_ms = max(1000, int(2000 * store.retry_deadline))
         self._idle_ms = "" if policy.idle_ttl is None else str(max(1, int(policy.idle_ttl * 1000)))
@@ -91,7 +90,7 @@ class Engine:
         """Store a checkpoint under an id of the caller's (adapter mode).
 
         The parent need not be the newest or stored at all; the same id again replaces; the newest is the largest id
-        in byte order. While a lease is live a call without its token is refused with LeaseHeld; one that meets a
+        in byte order, as it is spelled in its key. While a lease is live a call without its token is refused with LeaseHeld; one that meets a
         lapsed lease raises the fence, so that the late holder is refused.
         """
         await self._enter(thread, token, first=commit.parent is None)
@@ -133,7 +132,7 @@ class Engine:
 
         Raises CheckpointMissing for an id that is not stored, StoreRegressed where what was acknowledged is not there.
         """
-        return await self._reader.read(thread, checkpoint, lineage)
+        return await self.reader.read(thread, checkpoint, lineage)
 
     async def latest(self, thread: str, *, lineage: str = "") -> Snapshot | None:
         """Read the newest checkpoint with all that it refers to, in one round trip (two with long logs).
@@ -155,11 +154,7 @@ class Engine:
         """
         if limit < 1:
             raise ConfigError(f"limit must be at least 1, got {limit}", limit=limit)
-        where = keys.ThreadKeys.of(self.namespace, thread)
-        names = [where.meta, where.history(lineage)]
-        reply = await self.store.call(_HISTORY, names, [before or "", limit, where.checkpoints(lineage)])
-        rows = reply[1:]
-        return [parse(keys.decode(rows[i].decode()), rows[i + 1]) for i in range(0, len(rows), 2)]
+        return await self.reader.history(thread, lineage, limit, before)
 
     async def meta(self, thread: str) -> Meta:
         """Read what is true of the whole thread; status `none` if nothing is stored."""
@@ -195,7 +190,9 @@ class Engine:
                 case b"REMOVING":
                     await self._make_room(place.thread, reply[1].decode())
                 case _:
-                    raise await self._refusal(self._asked(place.thread, place.token, commit.parent), reply)
+                    # A parent under an id of the caller's own need not have been stored: its absence tells nothing.
+                    parent = None if place.sequence is None else commit.parent
+                    raise await self._refusal(self._asked(place.thread, place.token, parent), reply)
         raise still_standing(place.thread)
 
     async def _enter(self, thread: str, token: Token | None, *, first: bool = False) -> None:

@@ -2,9 +2,10 @@
 -- KEYS: meta, latest, history, values, effects_open
 -- ARGV: id, checkpoints, logs, writes, most_items
 -- Returns: {"OK", now, meta, id, manifest, values, logs, writes, open} | {"LONG", now, meta, id, manifest, values, open, writes}
---   | {"NONE", now, meta} | {"ABSENT"} | {"REGRESSED", what} | {"CORRUPT", id}
+--   | {"NONE", now, meta} | {"ABSENT"} | {"REGRESSED", what} | {"CORRUPT", id} | {"AT", incarnation, id}
 --
 -- id is '' for the newest; checkpoints, logs and writes are what stands before the ids in the keys that are followed.
+-- Without checkpoints nothing is followed: the answer is AT then.
 
 local now = now_us()
 local m = read_meta(KEYS[1], now)
@@ -19,6 +20,7 @@ if not id then
   return {'NONE', now, meta}
 end
 if id ~= latest and not redis.call('ZSCORE', KEYS[3], id) then return {'ABSENT'} end
+if ARGV[2] == '' then return {'AT', m.incarnation, id} end
 local manifest = redis.call('GET', ARGV[2] .. id)
 if not manifest then
   if ARGV[1] == '' then return {'REGRESSED', 'checkpoint'} end

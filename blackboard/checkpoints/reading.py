@@ -9,13 +9,21 @@ from typing import Any
 from blackboard import keys
 from blackboard.checkpoints.channels import Ref
 from blackboard.checkpoints.manifest import Manifest, Meta, parse
-from blackboard.errors import CheckpointMissing, CorruptValue, StoreRegressed
+from blackboard.errors import CheckpointMissing, CorruptValue, ServerRefused, ServerUnavailable, StoreRegressed
 from blackboard.store.client import Store
 from blackboard.store.script import Script
+from blackboard.telemetry import logger
 
 __all__ = ["Reader", "Reading", "Snapshot"]
 
 _READ = Script("blackboard.checkpoints", "read.lua", prelude=("thread.lua",), read_only=True)
+_DECLARED = Script("blackboard.checkpoints", "declared.lua", prelude=("thread.lua",), read_only=True)
+_HISTORY = Script("blackboard.checkpoints", "history.lua", prelude=("thread.lua",), read_only=True)
+
+log = logger("checkpoints")
+
+_ROUNDS = 20
+"""How often a thread may move between two trips of one read."""
 
 MOST_ITEMS = 4000
 """Longest logs, in items, that a script returns; above it a plain LRANGE in a second trip is faster for the server."""
@@ -43,26 +51,128 @@ class Reading:
 
 
 class Reader:
-    """Reads checkpoints of one namespace; never answers "not found" unless the server said so."""
+    """Reads checkpoints of one namespace; never answers "not found" unless the server said so.
 
-    def __init__(self, store: Store, namespace: str) -> None:
+    One trip follows references inside the thread's slot. Where the server refuses scripts that touch keys which they do
+    not declare, the same is read in two trips more; `declares` remembers that it has to be.
+    """
+
+    def __init__(self, store: Store, namespace: str, *, declares: bool = False) -> None:
         self._store, self._namespace = store, namespace
+        self.declares = declares
 
     async def read(self, thread: str, checkpoint: str | None, lineage: str) -> Reading:
-        """Read meta and one checkpoint in one trip, or two if its logs are long."""
+        """Read meta and one checkpoint as they stood at one moment, in one trip, or two if its logs are long."""
+        place = _Place(keys.ThreadKeys.of(self._namespace, thread), thread, checkpoint, lineage)
+        if not self.declares:
+            try:
+                return await self._follow(place)
+            except ServerRefused as refused:
+                log.debug("a read that follows references was refused: %s", refused, extra={"thread_id": thread})
+        reading = await self._declare(place)
+        self.declares = True
+        return reading
+
+    async def history(self, thread: str, lineage: str, limit: int, before: str | None) -> list[Manifest]:
+        """List manifests, newest first, in one trip; see `Engine.history`."""
         where = keys.ThreadKeys.of(self._namespace, thread)
-        names = [where.meta, where.latest(lineage), where.history(lineage), where.values, where.effects_open]
-        asked = "" if checkpoint is None else keys.encode(checkpoint, "checkpoint id")
+        names = [where.meta, where.history(lineage)]
+        page: list[str | int] = ["" if before is None else keys.encode(before), limit]
+        if not self.declares:
+            try:
+                reply = await self._store.call(_HISTORY, names, [*page, where.checkpoints(lineage)])
+                return _manifests(reply[2::2], reply[3::2])
+            except ServerRefused as refused:
+                log.debug("a history that follows references was refused: %s", refused, extra={"thread_id": thread})
+        for _ in range(_ROUNDS):
+            reply = await self._store.call(_HISTORY, names, [*page, ""])
+            gets = [("GET", where.checkpoints(lineage) + name.decode()) for name in reply[2::2]]
+            *found, incarnation = await self._store.batch([*gets, ("HGET", where.meta, "incarnation")])
+            if not gets or incarnation == reply[1]:
+                return _manifests(reply[2::2], found)
+        raise _restless(thread)
+
+    async def _follow(self, place: _Place) -> Reading:
+        where, lineage = place.where, place.lineage
         writes = where.writes("-", lineage)[:-1]
-        reply = await self._store.call(
-            _READ, names, [asked, where.checkpoints(lineage), where.logs(lineage), writes, MOST_ITEMS]
-        )
+        args = (place.asked, where.checkpoints(lineage), where.logs(lineage), writes, MOST_ITEMS)
+        reply = await self._store.call(_READ, place.names, args)
+        if reply[0] == b"LONG":
+            _, now, meta, name, data, values, opened, pending = reply
+            logs = await self._long(place, parse(keys.decode(name.decode()), data))
+            reply = [b"OK", now, meta, name, data, values, logs, pending, opened]
+        return place.reading(reply)
+
+    async def _declare(self, place: _Place) -> Reading:
+        """Find the id, then its manifest, then all that it refers to; from the start if the thread moved meanwhile."""
+        where, lineage = place.where, place.lineage
+        for _ in range(_ROUNDS):
+            reply = await self._store.call(_READ, place.names, [place.asked, "", "", "", 0])
+            if reply[0] != b"AT":
+                return place.reading(reply)
+            name = reply[2].decode()
+            key = where.checkpoints(lineage) + name
+            data = await self._store.command("GET", key) or b""
+            manifest = parse(keys.decode(name), data) if data else None
+            refs = list(manifest.refs.values()) if manifest else []
+            parts = [] if manifest is None or _long(manifest) else _segments(manifest)
+            digests = [ref.digest for ref in refs if ref.digest is not None]
+            names = [*place.names, key, where.writes(keys.decode(name), lineage)]
+            names += [where.log(channel, segment, lineage) for channel, segment, _ in parts]
+            args: list[bytes | str | int] = [
+                int(not place.asked),
+                name,
+                reply[1],
+                data,
+                len(digests),
+                *digests,
+                *(count for *_, count in parts),
+            ]
+            reply = await self._store.call(_DECLARED, names, args)
+            if reply[0] == b"MOVED":
+                continue
+            if manifest is None:
+                return place.reading([b"ABSENT"] if place.asked else [b"REGRESSED", b"checkpoint"])
+            reply[6] = await self._long(place, manifest) if _long(manifest) else _grouped(manifest, reply[6])
+            return place.reading(reply)
+        raise _restless(place.thread)
+
+    async def _long(self, place: _Place, manifest: Manifest) -> list[list[list[bytes]]]:
+        """Fetch the logs by plain reads; segments only grow, so the prefixes stand as they stood."""
+        asked = [(place.where.log(name, segment, place.lineage), count) for name, segment, count in _segments(manifest)]
+        found = iter(await self._store.batch([("LRANGE", key, 0, count - 1) for key, count in asked if count]))
+        return _grouped(manifest, [next(found) if count else [] for _, count in asked])
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """What is read: a thread's lineage, and the checkpoint that was asked for, None for the newest."""
+
+    where: keys.ThreadKeys
+    thread: str
+    checkpoint: str | None
+    lineage: str
+
+    @property
+    def asked(self) -> str:
+        return "" if self.checkpoint is None else keys.encode(self.checkpoint, "checkpoint id")
+
+    @property
+    def names(self) -> list[str]:
+        w, lineage = self.where, self.lineage
+        return [w.meta, w.latest(lineage), w.history(lineage), w.values, w.effects_open]
+
+    def reading(self, reply: Sequence[Any]) -> Reading:
+        """Turn an answer into what was found, or into the error that it stands for."""
+        thread = self.thread
         match reply[0]:
             case b"NONE":
                 return Reading(Meta.of(reply[2]), int(reply[1]))
             case b"ABSENT":
                 raise CheckpointMissing(
-                    f"thread {thread!r} has no checkpoint {checkpoint!r}", thread=thread, checkpoint=checkpoint
+                    f"thread {thread!r} has no checkpoint {self.checkpoint!r}",
+                    thread=thread,
+                    checkpoint=self.checkpoint,
                 )
             case b"REGRESSED":
                 raise _regressed(thread, reply[1].decode())
@@ -71,26 +181,32 @@ class Reader:
                     f"checkpoint {reply[1].decode()!r} of thread {thread!r} is not what was written",
                     thread=thread, checkpoint=reply[1].decode(),
                 )  # fmt: skip
-            case b"LONG":
-                _, now, meta, name, data, values, opened, pending = reply
-                manifest = parse(keys.decode(name.decode()), data)
-                logs = await self._long(where, lineage, manifest)
             case _:
                 _, now, meta, name, data, values, logs, pending, opened = reply
                 manifest = parse(keys.decode(name.decode()), data)
-        contents = dict(_contents(thread, manifest, values, logs))
-        return Reading(Meta.of(meta), int(now), Snapshot(manifest, contents, _pairs(pending)), _pairs(opened))
+                contents = dict(_contents(thread, manifest, values, logs))
+                return Reading(Meta.of(meta), int(now), Snapshot(manifest, contents, _pairs(pending)), _pairs(opened))
 
-    async def _long(self, where: keys.ThreadKeys, lineage: str, manifest: Manifest) -> list[list[list[bytes]]]:
-        """Fetch the logs by plain reads; segments only grow, so the prefixes stand as they stood."""
-        logs = [(name, ref.segments) for name, ref in manifest.refs.items() if ref.kind != "value"]
-        asked = [(name, segment, count) for name, segments in logs for segment, count in segments]
-        found = iter(
-            await self._store.batch(
-                [("LRANGE", where.log(n, s, lineage), 0, count - 1) for n, s, count in asked if count]
-            )
-        )
-        return [[next(found) if count else [] for _, count in segments] for _, segments in logs]
+
+def _manifests(names: Sequence[bytes], bodies: Sequence[bytes | None]) -> list[Manifest]:
+    pairs = zip(names, bodies, strict=True)
+    return [parse(keys.decode(name.decode()), data) for name, data in pairs if data is not None]
+
+
+def _segments(manifest: Manifest) -> list[tuple[str, str, int]]:
+    """List (channel, segment, count) of every log and map, as the manifest names them."""
+    refs = manifest.refs.items()
+    return [(name, segment, count) for name, ref in refs for segment, count in ref.segments]
+
+
+def _long(manifest: Manifest) -> bool:
+    return sum(ref.count for ref in manifest.refs.values()) > MOST_ITEMS
+
+
+def _grouped(manifest: Manifest, segments: Sequence[list[bytes]]) -> list[list[list[bytes]]]:
+    """Give every log its own segments."""
+    each = iter(segments)
+    return [[next(each) for _ in ref.segments] for ref in manifest.refs.values() if ref.kind != "value"]
 
 
 def _contents(
@@ -126,3 +242,7 @@ def _regressed(thread: str, lost: str) -> StoreRegressed:
     return StoreRegressed(
         f"the store has lost the {lost} of thread {thread!r}, which it had acknowledged", thread=thread, lost=lost
     )
+
+
+def _restless(thread: str) -> ServerUnavailable:
+    return ServerUnavailable(f"thread {thread!r} changes faster than this server lets it be read", thread=thread)

@@ -62,6 +62,12 @@ def _removing(asked: Asked, rest: list[str | int]) -> BlackboardError:
     )
 
 
+def _removing(asked: Asked, rest: list[str | int]) -> BlackboardError:
+    return ThreadGone(
+        f"thread {asked.thread!r} has expired: nothing was written", why="expired", removing=rest[0], **_ids(asked)
+    )
+
+
 def _status(asked: Asked, rest: list[str | int]) -> BlackboardError:
     if rest[0] == "quarantined":
         return ThreadQuarantined(
@@ -134,6 +140,7 @@ def _effect(asked: Asked, rest: list[str | int]) -> BlackboardError:
 
 _ERRORS = {
     "GONE": _gone,
+    "REMOVING": _removing,
     "REMOVING": _removing,
     "STATUS": _status,
     "REGRESSED": _regressed,

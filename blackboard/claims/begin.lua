@@ -3,10 +3,10 @@
 -- ARGV: owner, fence, incarnation, key, semantics, fingerprint, op
 -- Returns: {"RUN", attempt, incarnation} | {"DONE", attempt, body} | {"FAILED", attempt, body, state} | {"BUSY", owner, remaining_ms}
 --   | {"UNKNOWN", attempt, started_us, external_ref, fence, owner} | {"MISMATCH", fingerprint}
---   | {"LOST", holder, fence} | {"REGRESSED"} | {"GONE"} | {"CORRUPT"}
+--   | {"LOST", holder, fence} | {"REGRESSED"} | {"GONE"} | {"CLOSED", status} | {"CORRUPT"}
 -- luacheck: read globals guard records
 local owner, fence, key, semantics, fingerprint, op = ARGV[1], ARGV[2], ARGV[4], ARGV[5], ARGV[6], ARGV[7]
-local refusal, incarnation = guard.thread(KEYS[1], KEYS[5], fence, ARGV[3])
+local refusal, incarnation, status = guard.thread(KEYS[1], KEYS[5], fence, ARGV[3])
 if refusal then
   return refusal
 end
@@ -43,6 +43,9 @@ if open and not settled then
   end
 end
 
+if status == 'finished' or status == 'failed' then
+  return {'CLOSED', status}
+end
 local attempt = guard.text(last and tonumber(last.attempt) + 1 or 1)
 redis.call('HSET', KEYS[4], key, records.open({
   fence = fence, owner = owner, attempt = attempt, started = guard.text(guard.now()), semantics = semantics,

@@ -35,7 +35,7 @@ function guard.fence(fence, stored, holder)
   end
 end
 
--- Refuses a caller who may not act on the effects of a thread. Answers the refusal or nil, then the incarnation.
+-- Refuses a caller who may not act on the effects of a thread. Answers the refusal or nil, the incarnation, the status.
 function guard.thread(meta_key, latest_key, fence, incarnation)
   local meta = redis.call('HMGET', meta_key, 'status', 'fence', 'holder', 'incarnation', 'expires')
   if not meta[1] then
@@ -47,5 +47,5 @@ function guard.thread(meta_key, latest_key, fence, incarnation)
   if incarnation ~= '' and incarnation ~= meta[4] then
     return {'GONE'}
   end
-  return guard.fence(fence, meta[2], meta[3]), meta[4]
+  return guard.fence(fence, meta[2], meta[3]), meta[4], meta[1]
 end

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from blackboard.errors import (
+    AlreadyFinished,
     BlackboardError,
     CorruptValue,
     EffectBusy,
@@ -112,6 +113,11 @@ def _gone(about: About, _: Reply) -> BlackboardError:
     return ThreadGone(f"thread {about.thread!r} holds nothing: deleted, expired or not begun", **about.ids)
 
 
+def _closed(about: About, reply: Reply) -> BlackboardError:
+    status = text(reply[1])
+    return AlreadyFinished(f"thread {about.thread!r} is {status}: {about} was not begun", status=status, **about.ids)
+
+
 def _corrupt(about: About, _: Reply) -> BlackboardError:
     return CorruptValue(f"the record of {about} is not what was written; nothing was changed", **about.ids)
 
@@ -129,6 +135,7 @@ _ERRORS = {
     "OVER": _over,
     "REGRESSED": _regressed,
     "GONE": _gone,
+    "CLOSED": _closed,
     "CORRUPT": _corrupt,
     "ABSENT": _absent,
     "BUSY": _busy,

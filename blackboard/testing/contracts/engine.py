@@ -119,8 +119,8 @@ class EngineContract(ThreadContract):
         last = await engine.commit(thread, step({"l": log(items)}))
         for number in range(1, 30):
             items = [*items, b"%d" % number, b"x"]
-            base = last.refs["l"].segments
-            cut = (*base[:-1], (base[-1][0], base[-1][1] - 1)) if base[-1][1] > 1 else base
+            *older, (tail, count) = last.refs["l"].segments
+            cut = (*older, (tail, max(1, count - 1)))
             known = sum(count for _, count in cut)
             new, whole = items[known:], list(items)
             commit = step({"l": Items("log", cut, new, lambda whole=whole: whole)}, last)  # type: ignore[misc]
