@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
-from blackboard import Blackboard, LeaseHeld, LeaseLost, Log, OutcomeUnknown, Run, ServerUnavailable
+from blackboard import Blackboard, LeaseHeld, LeaseLost, Log, OutcomeUnknown, Run, ServerUnavailable, Settings
 from blackboard.errors import AlreadyFinished
 from blackboard.points import Watcher, watch
 from survey_documents import Document, Finding, collect, extract, read, terms
@@ -32,7 +32,10 @@ LEASE = 2.0
 """Seconds after which a member that is gone or stopped is replaced."""
 
 PATIENCE = 60.0
-"""Seconds for which a worker waits for others while nothing is finished."""
+"""Seconds for which a worker waits for others while nothing is finished, and a call for a server that is gone."""
+
+FAREWELL = 10.0
+"""Seconds for which a worker that has lost its lease waits for the answer to its last commit."""
 
 
 class Plan(BaseModel):
@@ -222,9 +225,9 @@ class Team:
     async def _finished(self, document: Document) -> bool:
         """Drive one document as far as it goes; False if somebody else has it, or got it, or the board is away."""
         thread = self.places.document(document)
-        if await self.board.thread(thread).status() == "finished":
-            return True
         try:
+            if await self.board.thread(thread).status() == "finished":
+                return True
             async with self.board.run(
                 thread, Reading, start=lambda: Reading(document=document), lease_ttl=LEASE
             ) as run:
@@ -288,7 +291,7 @@ class Team:
         try:
             await asyncio.shield(asking)
         except asyncio.CancelledError:
-            await asyncio.wait({asking}, timeout=LEASE)
+            await asyncio.wait({asking}, timeout=FAREWELL)
             raise
 
     def _entered(self, run: Run[Any]) -> None:
@@ -344,7 +347,8 @@ async def serve(member: Member) -> None:
     """Open the board, say so, wait for the start, and do what the role is."""
     journal = Journal(member.places, member.name)
     logging.basicConfig(filename=member.places.log, format="%(asctime)s %(process)d %(name)s: %(message)s")
-    async with Blackboard.open(directory=member.places.directory) as board:
+    settings = Settings.load(backend={"retry_deadline": PATIENCE})
+    async with Blackboard.open(directory=member.places.directory, settings=settings) as board:
         team = Team(board, member, journal)
         journal.note("ready")
         await start_signal()
