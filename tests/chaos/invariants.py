@@ -16,7 +16,7 @@ AT_MOST_ONCE = ("pay", "ship", "broken", "interrupted", "lone")
 async def acknowledged_is_there(on: Stage) -> int:
     """Look for everything that the journal says was acknowledged; returns how much that was."""
     found = 0
-    for check in (_commits, _puts, _writes, _effects, _shared):
+    for check in (_commits, _puts, _writes, _effects, _shared, _copies):
         found += await check(on)
     return found
 
@@ -102,4 +102,15 @@ async def _shared(on: Stage) -> int:
         effect = await SharedEffects(on.store, NAMESPACE).read(fact["key"])
         assert effect is not None, f"{fact} of {on.thread} is lost"
         assert (effect.state, effect.result.decode()) == ("done", fact["result"])
+    return len(facts)
+
+
+async def _copies(on: Stage) -> int:
+    facts = on.acknowledged("copied")
+    for fact in facts:
+        found = await on.engine.latest(fact["to"])
+        assert found is not None, f"{fact} is lost"
+        assert found.manifest.checkpoint == fact["newest"]
+        assert len(items_of(found, "items")) == found.manifest.step + 1
+        assert len(await on.engine.history(fact["to"])) == fact["checkpoints"]
     return len(facts)
