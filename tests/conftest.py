@@ -3,20 +3,40 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import pytest_asyncio
 
 from blackboard.testing.cluster import Cluster, start_cluster
 from blackboard.testing.servers import Server, binaries, start_server
+from tests.headers import LIBRARY, Header
 
 if TYPE_CHECKING:
     from blackboard.store.client import Store
+    from blackboard.store.script import Script
 
 BINARIES = binaries()
 BEST = next(iter(BINARIES), None)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def headers() -> Iterator[None]:
+    """Hold every call of a script to the script's header."""
+    from blackboard.store.client import Store
+
+    call = Store.call
+
+    def checked(self: Store, script: Script, keys: Sequence[str], args: Sequence[Any], **more: Any) -> Any:
+        path = LIBRARY / script.package.removeprefix("blackboard.").replace(".", "/") / script.name
+        if path.is_file():
+            Header.of(path).check(script.name, keys, args)
+        return call(self, script, keys, args, **more)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Store, "call", checked)
+        yield
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session", params=sorted(BINARIES))

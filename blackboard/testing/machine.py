@@ -104,6 +104,7 @@ class ThreadMachine(RuleBasedStateMachine):
             assert lease.fence > self.model.fence
         assert lease.incarnation == self.model.incarnation
         self.model.fence, self.model.holder, self.model.live = lease.fence, owner, True
+        self.model.raised = False
         self.model.status = "new" if self.model.status == "none" else self.model.status
         self.held[owner] = lease
 
@@ -271,8 +272,7 @@ class ThreadMachine(RuleBasedStateMachine):
             assert meta.status == "none"
             return
         assert meta.status == self.model.status
-        assert meta.fence >= self.model.fence
-        self.model.fence = meta.fence
+        self.fence(False, meta.fence)
         assert meta.holder == self.model.holder
         assert (self.run(self.store.command("EXISTS", self.where.lock)) == 1) == self.model.live
 
@@ -341,8 +341,8 @@ class ThreadMachine(RuleBasedStateMachine):
 
     def fence(self, raises: bool, found: int) -> None:
         """Compare the fence after a write with the one before it."""
-        assert found > self.model.fence if raises else found == self.model.fence
-        self.model.fence = found
+        assert found > self.model.fence if raises or self.model.raised else found == self.model.fence
+        self.model.fence, self.model.raised = found, False
 
     async def _read(self, lineage: str, ids: list[str]) -> tuple[Snapshot | None, list[str], list[Snapshot]]:
         latest = await self.engine.latest(self.thread, lineage=lineage)

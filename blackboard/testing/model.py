@@ -36,7 +36,11 @@ class Lineage:
 
 @dataclass(slots=True)
 class Model:
-    """What is true of the thread. `standing` says that parts of an expired or deleted thread are not removed yet."""
+    """What is true of the thread.
+
+    `standing` says that parts of an expired or deleted thread are not removed yet, `raised` that the fence is higher than
+    what was last seen.
+    """
 
     status: str = "none"
     incarnation: str | None = None
@@ -45,6 +49,7 @@ class Model:
     keeps: bool = True
     sequence: int = 0
     fence: int = 0
+    raised: bool = False
     holder: str | None = None
     live: bool = False
     lineages: dict[str, Lineage] = field(default_factory=dict[str, Lineage])
@@ -59,7 +64,8 @@ class Model:
         return self.lineages.setdefault(name, Lineage())
 
     def forget(self, *, standing: bool = False) -> None:
-        """Become a tombstone: nobody holds it, nothing is readable."""
+        """Become a tombstone, which raises the fence: nobody holds it, nothing is readable."""
+        self.raised = self.raised or self.status != "deleted"
         self.status, self.incarnation, self.expired, self.standing = "deleted", None, False, standing
         self.sequence, self.holder, self.live = 0, None, False
         self.lineages.clear()
@@ -95,9 +101,12 @@ class Model:
         return raises
 
     def committed(self, token: Token | None, incarnation: str, status: str, *, keeps: bool) -> bool:
-        """Note an accepted checkpoint; see `wrote`."""
+        """Note an accepted checkpoint, see `wrote`; nobody holds a parked thread."""
         self.status, self.incarnation, self.keeps = status, incarnation, keeps
-        return self.wrote(token)
+        raises = self.wrote(token)
+        if status == "parked":
+            self.holder, self.live = None, False
+        return raises
 
 
 def cut(segments: Segments, items: int) -> Segments:

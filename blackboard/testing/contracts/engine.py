@@ -26,6 +26,7 @@ from blackboard.errors import (
 from blackboard.settings import CheckpointNamespace
 from blackboard.store.client import Store
 from blackboard.testing.contracts.thread import NAMESPACE, ThreadContract, log, step
+from blackboard.testing.model import cut
 
 __all__ = ["EngineContract"]
 
@@ -119,11 +120,11 @@ class EngineContract(ThreadContract):
         last = await engine.commit(thread, step({"l": log(items)}))
         for number in range(1, 30):
             items = [*items, b"%d" % number, b"x"]
-            *older, (tail, count) = last.refs["l"].segments
-            cut = (*older, (tail, max(1, count - 1)))
-            known = sum(count for _, count in cut)
+            ref = last.refs["l"]
+            kept = cut(ref.segments, ref.count - (ref.segments[-1:][0][1] > 1))
+            known = sum(count for _, count in kept)
             new, whole = items[known:], list(items)
-            commit = step({"l": Items("log", cut, new, lambda whole=whole: whole)}, last)  # type: ignore[misc]
+            commit = step({"l": Items("log", kept, new, lambda whole=whole: whole)}, last)  # type: ignore[misc]
             last = await engine.commit(thread, commit, sequence=last.sequence)
             assert len(last.refs["l"].segments) <= 9
             found = await engine.latest(thread)
@@ -175,8 +176,8 @@ class EngineContract(ThreadContract):
         (done,) = await self.grow(engine, thread, 1)
         key = keys.ThreadKeys.of(NAMESPACE, thread).checkpoint(done.checkpoint)
         whole = await engine.store.command("GET", key)
-        for cut in range(0, len(whole), 7):
-            await engine.store.command("SET", key, whole[:cut])
+        for size in range(0, len(whole), 7):
+            await engine.store.command("SET", key, whole[:size])
             with pytest.raises((CorruptValue, StoreRegressed)):
                 await engine.latest(thread)
 
