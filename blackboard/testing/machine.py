@@ -217,7 +217,7 @@ class ThreadMachine(RuleBasedStateMachine):
     @rule()
     def expire(self) -> None:
         """Let the time come at which the thread is gone."""
-        past = int(self.run(self.store.command("TIME"))[0]) * 1000 - 1
+        past = int(self.run(self.store.command("TIME"))[0]) * 1000 - 5000
         self.run(self.store.command("HSET", self.where.meta, "expires", past))
         self.run(self.engine.retention.due(self.thread, past))
         self.model.expired = True
