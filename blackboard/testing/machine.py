@@ -198,7 +198,7 @@ class ThreadMachine(RuleBasedStateMachine):
         assert twice or stored == (over or write.field not in found)
         found[write.field] = write.data if over else found.get(write.field, write.data)
         self.model.status = "new" if self.model.status == "none" else self.model.status
-        self.fence(self.model.wrote(token), self.run(self.engine.meta(self.thread)).fence)
+        self.fence(self.run(self.engine.meta(self.thread)).fence, raises=self.model.wrote(token))
 
     @rule(writer=WRITERS, status=st.sampled_from(CLOSED), ttl=st.sampled_from([None, LONG]), twice=st.booleans())
     def close(self, writer: str | None, status: Literal["finished", "failed"], ttl: float | None, twice: bool) -> None:
@@ -211,7 +211,7 @@ class ThreadMachine(RuleBasedStateMachine):
         self.sent(work, expected, twice)
         if expected is None and not same:
             self.model.status, self.model.keeps = status, ttl is None
-            self.fence(self.model.wrote(token), self.run(self.engine.meta(self.thread)).fence)
+            self.fence(self.run(self.engine.meta(self.thread)).fence, raises=self.model.wrote(token))
 
     @precondition(lambda self: self.model.readable)
     @rule()
@@ -272,7 +272,7 @@ class ThreadMachine(RuleBasedStateMachine):
             assert meta.status == "none"
             return
         assert meta.status == self.model.status
-        self.fence(False, meta.fence)
+        self.fence(meta.fence)
         assert meta.holder == self.model.holder
         assert (self.run(self.store.command("EXISTS", self.where.lock)) == 1) == self.model.live
 
@@ -334,12 +334,12 @@ class ThreadMachine(RuleBasedStateMachine):
             self.held[writer or ""].opened(done.incarnation)
         keeps = commit.ttl is None
         raises = self.model.committed(token, done.incarnation, commit.status, keeps=keeps)
-        self.fence(raises, done.fence)
+        self.fence(done.fence, raises=raises)
         self.model.lineage(lineage).stored[done.checkpoint] = Stored(
             self.contents, done.refs, commit.parent, commit.step
         )
 
-    def fence(self, raises: bool, found: int) -> None:
+    def fence(self, found: int, *, raises: bool = False) -> None:
         """Compare the fence after a write with the one before it."""
         assert found > self.model.fence if raises or self.model.raised else found == self.model.fence
         self.model.fence, self.model.raised = found, False

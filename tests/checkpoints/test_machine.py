@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from blackboard.testing.machine import ThreadMachine
@@ -19,11 +19,13 @@ def play(url: str, examples: int, steps: int) -> None:
             derandomize=False,
             deadline=None,
             database=None,
+            phases=(Phase.generate, Phase.shrink),
             suppress_health_check=list(HealthCheck),
         ),
     )
 
 
+@pytest.mark.timeout(900)  # a failure is shrunk before it is shown
 def test_any_order_of_events_agrees_with_the_model(solo: Server) -> None:
     play(solo.url, 80, 30)
 
