@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from blackboard.board import Blackboard as Blackboard
     from blackboard.checkpoints.log import Log as Log
+    from blackboard.errors import AlreadyFinished as AlreadyFinished
     from blackboard.errors import BlackboardError as BlackboardError
+    from blackboard.errors import CheckpointMissing as CheckpointMissing
     from blackboard.errors import ConfigError as ConfigError
     from blackboard.errors import EffectBusy as EffectBusy
     from blackboard.errors import EffectUnknown as EffectUnknown
@@ -19,9 +21,11 @@ if TYPE_CHECKING:
     from blackboard.errors import LeaseLost as LeaseLost
     from blackboard.errors import NotDurable as NotDurable
     from blackboard.errors import OutcomeUnknown as OutcomeUnknown
+    from blackboard.errors import Parked as Parked
     from blackboard.errors import ServerUnavailable as ServerUnavailable
     from blackboard.errors import StoreRegressed as StoreRegressed
     from blackboard.errors import ThreadGone as ThreadGone
+    from blackboard.errors import UnresolvedEffects as UnresolvedEffects
     from blackboard.runs.run import Call as Call
     from blackboard.runs.run import Run as Run
     from blackboard.settings import CheckpointNamespace as CheckpointNamespace
@@ -31,9 +35,11 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "AlreadyFinished": "blackboard.errors",
     "Blackboard": "blackboard.board",
     "BlackboardError": "blackboard.errors",
     "Call": "blackboard.runs.run",
+    "CheckpointMissing": "blackboard.errors",
     "CheckpointNamespace": "blackboard.settings",
     "ConfigError": "blackboard.errors",
     "EffectBusy": "blackboard.errors",
@@ -44,17 +50,21 @@ _HOMES = {
     "MemoryNamespace": "blackboard.settings",
     "NotDurable": "blackboard.errors",
     "OutcomeUnknown": "blackboard.errors",
+    "Parked": "blackboard.errors",
     "Run": "blackboard.runs.run",
     "ServerUnavailable": "blackboard.errors",
     "Settings": "blackboard.settings",
     "StoreRegressed": "blackboard.errors",
     "ThreadGone": "blackboard.errors",
+    "UnresolvedEffects": "blackboard.errors",
 }
 
 __all__ = [
+    "AlreadyFinished",
     "Blackboard",
     "BlackboardError",
     "Call",
+    "CheckpointMissing",
     "CheckpointNamespace",
     "ConfigError",
     "EffectBusy",
@@ -65,11 +75,13 @@ __all__ = [
     "MemoryNamespace",
     "NotDurable",
     "OutcomeUnknown",
+    "Parked",
     "Run",
     "ServerUnavailable",
     "Settings",
     "StoreRegressed",
     "ThreadGone",
+    "UnresolvedEffects",
     "__version__",
 ]
 

@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from pydantic import BaseModel
 
@@ -20,6 +20,7 @@ from blackboard.claims.shared import SharedEffects
 from blackboard.errors import ConfigError, NotDurable, StoreRegressed
 from blackboard.runs.drive import Entry, drive
 from blackboard.runs.hold import hold
+from blackboard.runs.inbox import Answer, Inbox
 from blackboard.runs.run import Run
 from blackboard.runs.thread import Thread
 from blackboard.settings import Settings
@@ -199,6 +200,29 @@ class Blackboard:
     def thread(self, thread: str, *, namespace: str = "checkpoint") -> Thread:
         """Return a handle that reads a thread without its lease."""
         return Thread(self.engine(namespace), thread)
+
+    async def signal(
+        self, thread: str, name: str, value: Any = None, *, key: str | None = None, namespace: str = "checkpoint"
+    ) -> Answer:
+        """Answer what a thread waits for under `name`, from anywhere: ACCEPTED, ALREADY or GONE; see `Inbox.signal`."""
+        return await Inbox(self.engine(namespace)).signal(thread, name, value, key=key)
+
+    async def note(self, thread: str, value: Any, *, key: str | None = None, namespace: str = "checkpoint") -> Answer:
+        """Tell a thread something without driving it; its driver reads it with `run.notes()`; see `Inbox.note`."""
+        return await Inbox(self.engine(namespace)).note(thread, value, key=key)
+
+    async def runnable(self, limit: int = 100, *, namespace: str = "checkpoint") -> list[str]:
+        """List at most `limit` parked threads that can go on: their signal is there, or their time has come."""
+        engine = self.engine(namespace)
+        now, found = self.store.server_time() // 1000, list[str]()
+        for number in range(keys.SHARDS):
+            shard = keys.threads(namespace, number)
+            rows = await self.store.command("ZRANGEBYSCORE", shard, "(0", now, "LIMIT", 0, limit - len(found))
+            metas = await _metas(engine, [row.decode() for row in rows])
+            found += [listed.thread for listed in metas if listed.meta.status == "parked"]
+            if len(found) >= limit:
+                break
+        return found
 
     def effects(self, *, namespace: str = "checkpoint") -> SharedEffects:
         """Return the effects that are claimed across threads."""

@@ -16,17 +16,21 @@ __all__ = [
     "EffectMismatch",
     "EffectUnknown",
     "EncodeError",
+    "InboxFull",
     "LeaseHeld",
     "LeaseLost",
     "NotDurable",
     "OutcomeUnknown",
+    "Parked",
     "ServerRefused",
     "ServerUnavailable",
     "StateInvalid",
     "StoreRegressed",
+    "ThreadExists",
     "ThreadGone",
     "ThreadQuarantined",
     "UncommittedChanges",
+    "UnreadSignals",
     "UnresolvedEffects",
 ]
 
@@ -114,6 +118,10 @@ class CheckpointMissing(BlackboardError, LookupError):
     """A checkpoint that was asked for by id is not stored; `checkpoint` names it."""
 
 
+class ThreadExists(BlackboardError):
+    """A thread cannot be copied to an id that is in use; nothing of it was changed."""
+
+
 class ThreadGone(BlackboardError):
     """The thread was deleted or has expired (or its id was used anew); the write was refused."""
 
@@ -146,6 +154,25 @@ class EffectMismatch(BlackboardError):
 
 class EffectFailed(BlackboardError):
     """The effect is recorded as failed for good; `error` holds what was recorded."""
+
+
+class InboxFull(BlackboardError):
+    """A thread that nobody drives has too many unread letters; the letter was not stored."""
+
+    retryable = True
+
+
+class Parked(BlackboardError):
+    """The run waits for a signal or a time and holds nothing meanwhile; enter it again when `name` or `wake` came.
+
+    It is how a wait leaves the body, not a failure: `name` is the signal, `wake` the time in µs or None.
+    """
+
+    retryable = True
+
+
+class UnreadSignals(BlackboardError):
+    """finish or delete were refused: the inbox holds letters that nobody read; read them, or say to drop them."""
 
 
 class UncommittedChanges(BlackboardError):

@@ -138,6 +138,11 @@ class ThreadKeys:
         """Stream: signals from outside."""
         return f"{self.prefix}:inbox"
 
+    @property
+    def answers(self) -> str:
+        """Hash: which signals were answered and which keys of signals were seen."""
+        return f"{self.prefix}:answers"
+
     def latest(self, lineage: str = "") -> str:
         """String: the id of the newest checkpoint, the commit point."""
         return f"{self.prefix}:latest{_at(lineage)}"

@@ -1,8 +1,8 @@
 -- Finish or fail a thread without a checkpoint.
--- KEYS: meta, lock, latest, effects_open
--- ARGV: fence, incarnation, status, ttl_ms
+-- KEYS: meta, lock, latest, effects_open, inbox
+-- ARGV: fence, incarnation, status, ttl_ms, drop
 -- Returns: {"OK", incarnation, expires} | {"GONE", why} | {"REMOVING", incarnation} | {"STATUS", status} | {"FENCED", fence, 1, ""}
---   | {"HELD", lock, ms} | {"UNRESOLVED", key...} | {"REGRESSED", what}
+--   | {"HELD", lock, ms} | {"UNRESOLVED", key...} | {"UNREAD", number} | {"REGRESSED", what}
 
 local fence, incarnation, status, ttl_ms = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local now = now_us()
@@ -20,6 +20,9 @@ if refused then
 end
 local open = redis.call('HKEYS', KEYS[4])
 if #open > 0 then return {'UNRESOLVED', unpack(open, 1, math.min(#open, 100))} end
+
+local unread = redis.call('XLEN', KEYS[5])
+if ARGV[5] ~= '1' and unread > 0 then return {'UNREAD', unread} end
 
 local expires = ttl_ms ~= '' and whole(math.floor(tonumber(now) / 1000) + tonumber(ttl_ms)) or ''
 redis.call('HSET', KEYS[1], 'status', status, 'updated', now, 'fence', stands)

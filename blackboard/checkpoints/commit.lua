@@ -1,13 +1,16 @@
 -- Commit one checkpoint of a thread: everything is checked, then bodies, then `latest`, then what follows from it.
--- KEYS: meta, latest, lock, ops, history, values, parts, effects, effects_open, checkpoint, parent, writes, segment...
+-- KEYS: meta, latest, lock, ops, history, values, parts, effects, effects_open, checkpoint, parent, writes, segment..., (inbox, answers)
 -- ARGV: mode, op, keep_ms, fence, incarnation, parent, id, sequence, status, idle_ms, ttl_ms, part_lineage, manifest, counts...
 -- Returns: {"OK", now, incarnation, fence, pushed, expires, reused} | {"DUP", now, incarnation, fence, manifest, expires}
 --   | {"GONE", why} | {"REMOVING", incarnation} | {"TOOLATE"} | {"STATUS", status} | {"FENCED", fence, parent_exists, pruned}
 --   | {"HELD", lock, ms} | {"CONFLICT", latest, parent_exists, pruned} | {"SEQUENCE", sequence} | {"MISSING"} | {"UNRESOLVED", key...}
+--   | {"UNREAD", number} | {"SIGNALLED"}
 --   | {"EFFECT", key} | {"REGRESSED", what}
 --
 -- reused is 1 if the id was a deleted thread's. counts... is:
 -- number of settlements, then (effect key, prefix of its open record, settled record) each;
+-- 0, or 1 where a commit takes letters, parks or ends the thread, and then: number of letters, (inbox id, signal or nothing) each;
+--   what it awaits, until when in µs, and 1 to drop what is unread; the last two KEYS are the inbox and the answers then;
 -- number of values, then (digest, body) each, an empty body for one that should be stored;
 -- number of logs, then (counted, frame if pushed, frame if fresh, part, number of items, item...) each; counted is the length that
 --   the tail must have, or -1 for a log that always starts a segment; its tail and fresh segment are the next two KEYS;
@@ -54,6 +57,15 @@ local settlements = {}
 for i = 1, tonumber(take()) do
   settlements[i] = {take(), take(), take()}
 end
+local letters, awaits, wake, drop = {}, '', '', ''
+local inbox_k, answers_k = KEYS[#KEYS - 1], KEYS[#KEYS]
+if take() == '1' then
+  for i = 1, tonumber(take()) do
+    letters[i] = {take(), take()}
+  end
+  awaits, wake, drop = take(), take(), take()
+end
+local asked = string.match(awaits, '^signal:(.*)$')
 
 -- What follows from a checkpoint that `latest` has reached: a repetition can set it again. Returns the expiry.
 local function follow(stands)
@@ -65,6 +77,8 @@ local function follow(stands)
     fields[#fields + 1] = value
   end
   if m.status ~= status then set('status', status) end
+  if awaits ~= '' then set('awaits', awaits) end
+  if wake ~= '' then set('wake', wake) end
   if first then set('opener', op) end
   if stands ~= m.fence then set('fence', stands) end
   local life, expires = ttl_ms, ''
@@ -75,7 +89,17 @@ local function follow(stands)
   end
   redis.call('HSET', meta_k, unpack(fields))
   if expires == '' and m.expires then redis.call('HDEL', meta_k, 'expires') end
-  if fence == '' and m.holder then redis.call('HDEL', meta_k, 'holder') end
+  if (fence == '' or status == 'parked') and m.holder then redis.call('HDEL', meta_k, 'holder') end
+  if m.status == 'parked' and status ~= 'parked' then redis.call('HDEL', meta_k, 'awaits', 'wake') end
+  for _, letter in ipairs(letters) do
+    redis.call('XDEL', inbox_k, letter[1])
+    if letter[2] ~= '' then redis.call('HSET', answers_k, 'n:' .. letter[2], 'taken') end
+  end
+  if status == 'parked' then
+    -- Nobody holds a thread that waits; a name that was answered before is open for the next answer.
+    redis.call('DEL', lock_k)
+    if asked then redis.call('HDEL', answers_k, 'n:' .. asked) end
+  end
   if native then return expires end
   -- Op ids stay at least keep_ms; swept, and their expiry moved, only when half of what it was set to has passed.
   redis.call('ZADD', ops_k, now, mark)
@@ -163,6 +187,15 @@ if (status == 'finished' or status == 'failed') and redis.call('HLEN', open_k) >
     if not settled[key] and #unresolved <= 100 then unresolved[#unresolved + 1] = key end
   end
   return unresolved
+end
+
+local ends = status == 'finished' or status == 'failed'
+if #letters > 0 or ends or awaits ~= '' then
+  redis.call('HLEN', answers_k)
+  local unread = redis.call('XLEN', inbox_k) - #letters
+  if ends and drop ~= '1' and unread > 0 then return {'UNREAD', unread} end
+  local answer = asked and redis.call('HGET', answers_k, 'n:' .. asked)
+  if answer and answer ~= 'taken' then return {'SIGNALLED'} end
 end
 
 -- Bodies; a thread is opened before its first checkpoint is reached.

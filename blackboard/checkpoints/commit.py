@@ -28,7 +28,9 @@ class Commit:
     """One checkpoint to store: its channels and everything that must land together with them.
 
     `base` says where the channels stood at the last acknowledged checkpoint; `ttl` is in seconds and belongs to a
-    status that ends the thread, None keeps it for ever.
+    status that ends the thread, None keeps it for ever. `letters` are taken out of the inbox: (id, the signal's name or
+    nothing). A parked thread says what it `awaits` and until when (`wake`, server time in µs). `parent` is what must be the
+    newest checkpoint; `follows` is what the manifest names as parent instead, after a rewind.
     """
 
     step: int
@@ -43,6 +45,11 @@ class Commit:
     settlements: Sequence[Settlement] = ()
     status: Status = "running"
     ttl: float | None = None
+    letters: Sequence[tuple[str, str]] = ()
+    awaits: str = ""
+    wake: int | None = None
+    drop_unread: bool = False
+    follows: str | None = None
 
 
 @dataclass(slots=True)
@@ -167,7 +174,8 @@ class Arguments:
         own = t.checkpoint(self.checkpoint, lineage)
         parent = own if commit.parent is None else t.checkpoint(commit.parent, lineage)
         checked = [key for key, _ in self._checks]
-        return [*_fixed(t, lineage), own, parent, t.writes(self.checkpoint, lineage), *self._keys, *checked]
+        letters = (t.inbox, t.answers) if _corresponds(commit) else ()
+        return [*_fixed(t, lineage), own, parent, t.writes(self.checkpoint, lineage), *self._keys, *checked, *letters]
 
     def args(self, commit: Commit, keep_ms: int, idle_ms: str) -> list[bytes | str | int]:
         """Spell ARGV; `keep_ms` is how long an op id is remembered, `idle_ms` the idle TTL or nothing."""
@@ -175,9 +183,17 @@ class Arguments:
         args.append(len(commit.settlements))
         for settlement in commit.settlements:
             args += [settlement.key, settlement.expect, settlement.within(self.checkpoint)]
+        args += self._letters(commit)
         args += [len(self._values) // 2, *self._values, len(self._pushes), *self._logs]
         args += [len(self._checks), *[count for _, count in self._checks]]
         return args
+
+    def _letters(self, commit: Commit) -> list[bytes | str | int]:
+        if not _corresponds(commit):
+            return [0]
+        wake = "" if commit.wake is None else str(commit.wake)
+        taken = [part for letter in commit.letters for part in letter]
+        return [1, len(commit.letters), *taken, commit.awaits, wake, int(commit.drop_unread)]
 
     def _head(self, commit: Commit, keep_ms: int, idle_ms: str) -> list[bytes | str | int]:
         place = self._place
@@ -192,7 +208,7 @@ class Arguments:
     def _manifest(self, commit: Commit) -> bytes:
         """Spell the manifest but for its time and the logs that grow, which the script adds."""
         fence = self._place.token.fence if self._place.token else 0
-        head = head_frame(commit.step, self.op, fence, parent=commit.parent, following=commit.next)
+        head = head_frame(commit.step, self.op, fence, parent=commit.follows or commit.parent, following=commit.next)
         texts = text_frames(cursors=commit.cursors, pending=commit.pending, result=commit.result, extra=commit.extra)
         return b"".join((head, texts, *self._static))
 
@@ -202,6 +218,11 @@ class Arguments:
         for push, flag in zip(self._pushes, flags, strict=True):
             refs[push.name] = Ref(push.kind, segments=push.pushed if flag == 0x31 else push.fresh)
         return refs
+
+
+def _corresponds(commit: Commit) -> bool:
+    """Tell whether a commit has to do with the inbox."""
+    return commit.status != "running" or bool(commit.letters)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -1,7 +1,7 @@
 -- Turn a thread into a tombstone; its parts are removed afterwards, in slices.
--- KEYS: meta, lock, latest, effects_open
--- ARGV: mode, incarnation
--- Returns: {"OK", removing} | {"NONE"} | {"UNRESOLVED", key...} | {"REGRESSED", what}
+-- KEYS: meta, lock, latest, effects_open, inbox
+-- ARGV: mode, incarnation, drop
+-- Returns: {"OK", removing} | {"NONE"} | {"UNRESOLVED", key...} | {"UNREAD", number} | {"REGRESSED", what}
 --
 -- mode is "delete" (whoever holds it) or "expired" (only if that incarnation has expired).
 
@@ -21,11 +21,16 @@ if ARGV[1] == 'delete' and #open > 0 and not m.expired then
   return {'UNRESOLVED', unpack(open, 1, math.min(#open, 100))}
 end
 
+local unread = redis.call('XLEN', KEYS[5])
+if ARGV[1] == 'delete' and ARGV[3] ~= '1' and unread > 0 and not m.expired then return {'UNREAD', unread} end
+
+-- On a full server a script may go on with what it began, and it begins with what frees memory.
+redis.call('DEL', KEYS[2])
 local removing = m.incarnation or '0'
 local fence = whole(math.max(tonumber(m.fence) + 1, tonumber(now)))
 redis.call('HSET', KEYS[1], 'status', 'deleted', 'removing', removing, 'fence', fence, 'updated', now)
-redis.call('HDEL', KEYS[1], 'incarnation', 'expires', 'holder', 'takeovers', 'failures', 'reason')
+redis.call('HDEL', KEYS[1], 'incarnation', 'expires', 'holder', 'takeovers', 'failures', 'reason', 'copying', 'awaits', 'wake')
 -- Until its parts are gone the tombstone stays, or they would stand in the way of a later thread of this id.
 redis.call('PERSIST', KEYS[1])
-redis.call('DEL', KEYS[2], KEYS[3])
+redis.call('DEL', KEYS[3])
 return {'OK', removing}

@@ -25,6 +25,7 @@ __all__ = ["Engine", "Write"]
 _COMMIT = Script("blackboard.checkpoints", "commit.lua", prelude=("thread.lua",))
 _WRITES = Script("blackboard.checkpoints", "writes.lua", prelude=("thread.lua",))
 _FAILURE = Script("blackboard.checkpoints", "failure.lua", prelude=("thread.lua",))
+_QUARANTINE = Script("blackboard.checkpoints", "quarantine.lua", prelude=("thread.lua",))
 
 _ROUNDS = 8
 """How often a commit answers MISSING, SEQUENCE or REMOVING before it gives up; each has a cause that goes away."""
@@ -73,14 +74,26 @@ class Engine:
         LeaseHeld without a token while somebody drives the thread: nothing was written then. OutcomeUnknown says that
         it may have been: read before going on. A status that ends the thread returns when every key has its expiry.
         """
+        committed = await self._drive(thread, commit, token, sequence)
+        assert committed is not None, "only a commit that parks gives way"
+        return committed
+
+    async def park(self, thread: str, commit: Commit, *, token: Token, sequence: int) -> Committed | None:
+        """Store a checkpoint that parks the thread and gives its lease back, all at once; raises as `commit` does.
+
+        None, and nothing is written, if the signal that it awaits came meanwhile.
+        """
+        return await self._drive(thread, commit, token, sequence)
+
+    async def _drive(self, thread: str, commit: Commit, token: Token | None, sequence: int) -> Committed | None:
         await self._enter(thread, token, first=commit.parent is None)
         op = self.store.op_id()
         for _ in range(2):
             name = keys.sequence_id(sequence + 1)
             place = Place(self.namespace, thread, name, op, token=token, sequence=sequence + 1)
             answer = await self._send(place, commit)
-            if isinstance(answer, Committed):
-                return await self._ended(thread, commit, answer)
+            if not isinstance(answer, int):
+                return answer if answer is None else await self._ended(thread, commit, answer)
             sequence = answer
         raise OutcomeUnknown(f"thread {thread!r} is written by others without a lease", thread=thread)
 
@@ -166,8 +179,27 @@ class Engine:
         where = keys.ThreadKeys.of(self.namespace, thread)
         await self.store.call(_FAILURE, [where.meta], [token.fence, token.incarnation or ""])
 
-    async def _send(self, place: Place, commit: Commit) -> Committed | int:
-        """Send a commit until it is answered; an int is the thread's sequence, which `place` was wrong about."""
+    async def quarantine(self, thread: str, token: Token, reason: str) -> None:
+        """Let nobody drive the thread, nor write to it, until a person has looked; raises as `commit` does."""
+        await self._set_aside(thread, token, reason)
+
+    async def readmit(self, thread: str) -> None:
+        """Let a quarantined thread be driven again; its takeovers are counted anew."""
+        await self._set_aside(thread, None, "")
+
+    async def _set_aside(self, thread: str, token: Token | None, reason: str) -> None:
+        where = keys.ThreadKeys.of(self.namespace, thread)
+        reply = await self.store.call(
+            _QUARANTINE, [where.meta, where.lock, where.latest()], [*shown(token), reason]
+        )  # fmt: skip
+        if reply[0] != b"OK":
+            raise await self._refusal(self._asked(thread, token), reply)
+
+    async def _send(self, place: Place, commit: Commit) -> Committed | int | None:
+        """Send a commit until it is answered; an int is the thread's sequence, which `place` was wrong about.
+
+        None: the signal that it was to park for is there.
+        """
         whole = False
         for _ in range(_ROUNDS):
             spelled = Arguments(place, whole=whole)
@@ -185,6 +217,8 @@ class Engine:
                     return replace(committed, repeated=True)
                 case b"MISSING" if not whole:
                     whole = True
+                case b"SIGNALLED":
+                    return None
                 case b"SEQUENCE":
                     return int(reply[1])
                 case b"REMOVING":
@@ -240,7 +274,7 @@ class Engine:
     async def _missing(self, asked: Asked, gone: ThreadGone) -> BlackboardError:
         """Tell a thread that expired from one that the store lost: its row in the thread list and the epoch know."""
         row = await self.store.command("ZSCORE", keys.threads(asked.namespace, keys.shard(asked.thread)), asked.thread)
-        if row is not None and float(row) > 0:
+        if row is not None and 0 < float(row) <= self.store.server_time() // 1000:
             return gone
         if row is None and await self._remembers():
             return gone

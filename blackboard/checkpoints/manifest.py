@@ -11,7 +11,7 @@ from blackboard import keys
 from blackboard.checkpoints.channels import Ref, Segments
 from blackboard.errors import CorruptValue
 
-__all__ = ["Manifest", "Meta", "frame", "head_frame", "log_frame", "parse", "ref_frame", "text_frames"]
+__all__ = ["Manifest", "Meta", "frame", "head_frame", "log_frame", "parse", "ref_frame", "spell", "text_frames"]
 
 MAGIC = b"bb1"
 _LOGS = {"log": b"l", "map": b"m"}
@@ -56,6 +56,9 @@ class Meta:
     pruned: str = ""
     removing: str | None = None
     reason: str | None = None
+    awaits: str | None = None
+    wake: int | None = None
+    parent: str | None = None
 
     @classmethod
     def of(cls, flat: list[bytes]) -> Meta:
@@ -63,10 +66,14 @@ class Meta:
         pairs = {flat[i].decode(): flat[i + 1].decode() for i in range(0, len(flat), 2)}
         numbers = {
             k: int(pairs[k])
-            for k in ("fence", "sequence", "expires", "created", "updated", "takeovers", "failures")
+            for k in ("fence", "sequence", "expires", "created", "updated", "takeovers", "failures", "wake")
             if k in pairs
         }
-        texts = {k: pairs[k] for k in ("holder", "incarnation", "pruned", "removing", "reason") if k in pairs}
+        texts = {
+            k: pairs[k]
+            for k in ("holder", "incarnation", "pruned", "removing", "reason", "awaits", "parent")
+            if k in pairs
+        }
         return cls(status=pairs.get("status", "none"), **numbers, **texts)  # type: ignore[arg-type]
 
 
@@ -104,6 +111,19 @@ def log_frame(kind: str, name: str, segments: Segments) -> bytes:
     """Spell where a log or map stands."""
     spelled = " ".join([f"{segment},{count}" for segment, count in segments])
     return frame(_LOGS[kind], f"{keys.encode(name, 'channel')} {spelled}".encode())
+
+
+def spell(manifest: Manifest) -> bytes:
+    """Spell a whole manifest, as commit.lua puts it together."""
+    time = str(manifest.time).encode()
+    head = head_frame(
+        manifest.step, manifest.op, manifest.fence, parent=manifest.parent, following=manifest.next
+    )  # fmt: skip
+    texts = text_frames(
+        cursors=manifest.cursors, pending=manifest.pending, result=manifest.result, extra=manifest.extra
+    )  # fmt: skip
+    refs = b"".join(ref_frame(name, ref) for name, ref in manifest.refs.items())
+    return b"%b%d:%b%b%b%b" % (MAGIC, len(time), time, head, texts, refs)
 
 
 def parse(checkpoint: str, data: bytes) -> Manifest:

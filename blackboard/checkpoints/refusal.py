@@ -15,6 +15,7 @@ from blackboard.errors import (
     StoreRegressed,
     ThreadGone,
     ThreadQuarantined,
+    UnreadSignals,
     UnresolvedEffects,
 )
 
@@ -54,12 +55,6 @@ def _ids(asked: Asked) -> dict[str, object]:
 
 def _gone(asked: Asked, rest: list[str | int]) -> BlackboardError:
     return ThreadGone(f"thread {asked.thread!r} is gone ({rest[0]}): nothing was written", why=rest[0], **_ids(asked))
-
-
-def _removing(asked: Asked, rest: list[str | int]) -> BlackboardError:
-    return ThreadGone(
-        f"thread {asked.thread!r} has expired: nothing was written", why="expired", removing=rest[0], **_ids(asked)
-    )
 
 
 def _removing(asked: Asked, rest: list[str | int]) -> BlackboardError:
@@ -131,6 +126,13 @@ def _unresolved(asked: Asked, rest: list[str | int]) -> BlackboardError:
     )  # fmt: skip
 
 
+def _unread(asked: Asked, rest: list[str | int]) -> BlackboardError:
+    return UnreadSignals(
+        f"thread {asked.thread!r} has {rest[0]} unread letters: read them, or say drop_unread=True",
+        unread=int(rest[0]), **_ids(asked),
+    )  # fmt: skip
+
+
 def _effect(asked: Asked, rest: list[str | int]) -> BlackboardError:
     return LeaseLost(
         f"effect {rest[0]!r} of thread {asked.thread!r} is not open under this lease: nothing was written",
@@ -141,13 +143,13 @@ def _effect(asked: Asked, rest: list[str | int]) -> BlackboardError:
 _ERRORS = {
     "GONE": _gone,
     "REMOVING": _removing,
-    "REMOVING": _removing,
     "STATUS": _status,
     "REGRESSED": _regressed,
     "FENCED": _fenced,
     "CONFLICT": _conflict,
     "HELD": _held,
     "TOOLATE": _too_late,
+    "UNREAD": _unread,
     "UNRESOLVED": _unresolved,
     "EFFECT": _effect,
 }

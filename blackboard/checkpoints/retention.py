@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
+from typing import Literal
 
 from blackboard import keys
 from blackboard.checkpoints.commit import shown
@@ -31,18 +32,25 @@ class Retention:
     def __init__(self, store: Store, namespace: str) -> None:
         self._store, self._namespace = store, namespace
 
-    async def close(self, thread: str, *, status: str, ttl: float | None, token: Token | None = None) -> None:
+    async def close(
+        self,
+        thread: str,
+        *,
+        status: Literal["finished", "failed"],
+        ttl: float | None,
+        token: Token | None = None,
+        drop_unread: bool = False,
+    ) -> None:
         """Finish or fail a thread without a checkpoint and give every key of it the expiry, `ttl` seconds from now.
 
-        Raises UnresolvedEffects while an effect is open; otherwise as a commit does. If it raises after the thread was
+        Raises UnresolvedEffects while an effect is open, UnreadSignals; otherwise as a commit does. If it raises after the thread was
         closed (an outage), the thread is closed all the same, and calling again goes on with the slices.
         """
         where = keys.ThreadKeys.of(self._namespace, thread)
         fence, incarnation = shown(token)
         ttl_ms = "" if ttl is None else max(1, int(ttl * 1000))
-        reply = await self._store.call(
-            _CLOSE, [where.meta, where.lock, where.latest(), where.effects_open], [fence, incarnation, status, ttl_ms]
-        )
+        names = [where.meta, where.lock, where.latest(), where.effects_open, where.inbox]
+        reply = await self._store.call(_CLOSE, names, [fence, incarnation, status, ttl_ms, int(drop_unread)])
         if reply[0] != b"OK":
             raise refusal(Asked(self._namespace, thread, None, None if token is None else token.fence), reply)
         if reply[2]:
@@ -60,15 +68,15 @@ class Retention:
         last = [*self._fixed(where), where.history(), where.parts, where.meta]
         await self._store.call(_EXPIRE, [where.meta, *last], [incarnation, expires])
 
-    async def delete(self, thread: str) -> bool:
+    async def delete(self, thread: str, *, drop_unread: bool = False) -> bool:
         """Delete a thread and all of it, whoever drives it; True if there was one.
 
-        A tombstone refuses late writes for 7 days. Raises UnresolvedEffects while an effect is running or unknown. If it
-        raises in the middle, the thread is gone for every reader and the rest goes with the next call or sweep.
+        A tombstone refuses late writes for 7 days. Raises UnresolvedEffects while an effect is running or unknown, and
+        UnreadSignals while the inbox holds letters, unless they are to be dropped. If it raises in the middle, the thread is gone for every reader and the rest goes with the next call or sweep.
         """
         where = keys.ThreadKeys.of(self._namespace, thread)
         await self.due(thread, self._store.server_time() // 1000, known=True)
-        removing = await self._tombstone(thread, where, "delete", "")
+        removing = await self._tombstone(thread, where, "delete", "", drop_unread)
         if removing is None:
             return False
         await self._clear(thread, where, removing)
@@ -101,8 +109,13 @@ class Retention:
 
     async def _overdue(self, shard: str, thread: str) -> int:
         where = keys.ThreadKeys.of(self._namespace, thread)
-        incarnation, removing = await self._store.command("HMGET", where.meta, "incarnation", "removing")
-        if incarnation or removing:
+        asked = ("status", "incarnation", "removing", "copying")
+        status, incarnation, removing, copying = await self._store.command("HMGET", where.meta, *asked)
+        if status == b"parked":
+            return 0  # it is due to be driven, not to be removed
+        if copying:
+            await self.delete(thread)
+        elif incarnation or removing:
             await self.remove(thread, (incarnation or removing).decode())
         if await self._listed_again(shard, thread, where):
             return 0
@@ -116,9 +129,11 @@ class Retention:
             await self._store.command("ZADD", shard, int(expires or 0), thread)
         return incarnation is not None
 
-    async def _tombstone(self, thread: str, where: keys.ThreadKeys, mode: str, incarnation: str) -> str | None:
-        names = [where.meta, where.lock, where.latest(), where.effects_open]
-        reply = await self._store.call(_DELETE, names, [mode, incarnation])
+    async def _tombstone(
+        self, thread: str, where: keys.ThreadKeys, mode: str, incarnation: str, drop: bool = False
+    ) -> str | None:
+        names = [where.meta, where.lock, where.latest(), where.effects_open, where.inbox]
+        reply = await self._store.call(_DELETE, names, [mode, incarnation, int(drop)])
         if reply[0] == b"NONE":
             return None
         if reply[0] != b"OK":
@@ -139,7 +154,8 @@ class Retention:
 
     @staticmethod
     def _fixed(where: keys.ThreadKeys) -> list[str]:
-        return [where.latest(), where.values, where.ops, where.effects, where.effects_open, where.inbox]
+        effects = (where.effects, where.effects_open)
+        return [where.latest(), where.values, where.ops, *effects, where.inbox, where.answers, where.pins()]
 
     async def _slices(
         self, where: keys.ThreadKeys, *, drain: bool
@@ -159,7 +175,8 @@ class Retention:
                 pairs = [(where.checkpoints(lineage) + i, where.writes("-", lineage)[:-1] + i) for i in ids]
                 yield [where.history(lineage), *(key for pair in pairs for key in pair)], ids, []
             if lineage:
-                yield [where.history(lineage), where.latest(lineage), where.history(lineage)], [], []
+                ends = (where.latest(lineage), where.history(lineage), where.pins(lineage))
+                yield [where.history(lineage), *ends], [], []
 
     async def _parts(self, where: keys.ThreadKeys) -> AsyncIterator[list[str]]:
         cursor = 0

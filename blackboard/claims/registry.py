@@ -5,10 +5,10 @@ from __future__ import annotations
 from blackboard import keys
 from blackboard.store.client import Store
 
-__all__ = ["NO_DUE_TIME", "enter"]
+__all__ = ["enter"]
 
-NO_DUE_TIME = 0
-"""Score of a thread that is due at no time."""
+LOOK_MS = 7 * 24 * 3600 * 1000
+"""When a new row is looked at by a sweep: by then its thread has begun, or is forgotten, and the row goes with it."""
 
 
 async def enter(store: Store, namespace: str, thread: str) -> None:
@@ -16,4 +16,5 @@ async def enter(store: Store, namespace: str, thread: str) -> None:
 
     The list is in another slot than the thread, so this is a command of its own. Raises as `Store.command` does.
     """
-    await store.command("ZADD", keys.threads(namespace, keys.shard(thread)), "NX", NO_DUE_TIME, thread)
+    due = store.server_time() // 1000 + LOOK_MS
+    await store.command("ZADD", keys.threads(namespace, keys.shard(thread)), "NX", due, thread)

@@ -16,7 +16,7 @@ from blackboard.checkpoints.state import StateChannels
 from blackboard.claims.effect import Effects, OpenEffect, SettledEffect
 from blackboard.claims.keeper import shielded
 from blackboard.codec import Types, decode
-from blackboard.errors import BlackboardError, CheckpointMissing, ThreadQuarantined
+from blackboard.errors import BlackboardError, CheckpointMissing, Parked, ThreadQuarantined
 from blackboard.runs.call import Call, PendingCall, read_calls
 from blackboard.runs.hold import hold
 from blackboard.runs.run import Run, thread_key
@@ -56,6 +56,8 @@ async def drive(engine: Engine, entry: Entry[S]) -> AsyncGenerator[Run[S]]:
             run = await _enter(engine, Run(engine, lease, channels, types), entry, types)
             try:
                 yield run
+            except Parked:
+                raise
             except Exception:
                 await _failed(engine, run)
                 raise
@@ -73,9 +75,20 @@ async def _enter(engine: Engine, run: Run[S], entry: Entry[S], types: Types) -> 
     if reading.snapshot is None:
         await _begin(run, entry)
     else:
-        run.resume(reading.snapshot, reading.meta.status, reading.meta.sequence)
+        await _check_progress(engine, run, reading)
+        run.resume(reading.snapshot, reading.meta)
         await _plan(run, Effects(engine.store, engine.namespace), reading, types)
     return run
+
+
+async def _check_progress(engine: Engine, run: Run[Any], reading: Reading) -> None:
+    """Quarantine a thread that one driver after the other loses without a commit: it may be what kills them."""
+    cap, takeovers = engine.policy.takeover_cap, reading.meta.takeovers
+    if not run.lease.takeover or takeovers <= cap or run.done:
+        return
+    reason = f"taken over {takeovers} times without a commit (takeover_cap {cap}), last from {reading.meta.holder}"
+    await engine.quarantine(run.thread, run.lease.token, reason)
+    raise ThreadQuarantined(f"thread {run.thread!r} is quarantined: {reason}", thread=run.thread, reason=reason)
 
 
 async def _begin(run: Run[S], entry: Entry[S]) -> None:

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
-from pydantic import TypeAdapter, ValidationError
-
 from blackboard.checkpoints.channels import digest
 from blackboard.claims.effect import Busy, Done, Effects, Failed, Mismatch, Start, Unknown, downstream_key
 from blackboard.claims.keeper import shielded
@@ -19,7 +17,6 @@ from blackboard.codec import Types, decode, encode
 from blackboard.errors import (
     BlackboardError,
     ConfigError,
-    CorruptValue,
     EffectBusy,
     EffectFailed,
     EffectMismatch,
@@ -27,6 +24,7 @@ from blackboard.errors import (
     UncommittedChanges,
 )
 from blackboard.points import reach
+from blackboard.runs.validated import validated
 from blackboard.telemetry import logger, span
 
 if TYPE_CHECKING:
@@ -247,10 +245,4 @@ class RunEffect(Generic[T]):
         if self._type is None:
             return cast("T", decode(body))
         value = decode(body, types=Types.of(self._type))
-        try:
-            return cast("T", TypeAdapter(self._type).validate_python(value))
-        except ValidationError as error:
-            raise CorruptValue(
-                f"what effect {self.name!r} recorded is not a {self._type}: {error.errors()[0]['msg']}",
-                effect=self.name,
-            ) from error
+        return cast("T", validated(value, self._type, f"what effect {self.name!r} recorded"))

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar, overload
 
 from pydantic import BaseModel
 
 from blackboard.checkpoints.commit import Commit, Committed, Status
 from blackboard.checkpoints.engine import Engine
+from blackboard.checkpoints.manifest import Meta
+from blackboard.checkpoints.prune import Pruner
 from blackboard.checkpoints.reading import Snapshot
-from blackboard.checkpoints.state import StateChannels
+from blackboard.checkpoints.state import Draft, StateChannels
 from blackboard.claims.effect import Effects, OpenEffect, Settlement
 from blackboard.claims.lease import Lease
 from blackboard.codec import Types, decode, encode
@@ -19,16 +22,33 @@ from blackboard.errors import AlreadyFinished, ConfigError, OutcomeUnknown, Unco
 from blackboard.points import reach
 from blackboard.runs.call import Call, PendingCall, Semantics, spell_calls
 from blackboard.runs.effect import Asked, RunEffect
+from blackboard.runs.inbox import Inbox
+from blackboard.runs.validated import validated
 from blackboard.runs.view import cursors
+from blackboard.runs.waiting import Waiting
 from blackboard.telemetry import span
 
 __all__ = ["Call", "PendingCall", "Run"]
 
 S = TypeVar("S", bound=BaseModel)
 T = TypeVar("T")
+C = TypeVar("C")
+
+PRUNE_EVERY = 16
+"""Fewest commits between two prunes of a run whose namespace keeps only the last checkpoints."""
 
 Scope = Literal["step", "thread"]
 Record = Literal["now", "commit"]
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a run ends: `ttl` in seconds, None keeps the thread."""
+
+    status: Status
+    result: bytes
+    ttl: float | None
+    drop_unread: bool
 
 
 class Run(Generic[S]):
@@ -59,8 +79,10 @@ class Run(Generic[S]):
         self._clean_cursors = b""
         self._used: set[str] = set()
         self._settlements: dict[str, Settlement] = {}
+        self._waiting = Waiting(Inbox(engine), self.thread, self._park, engine.store.server_time)
         self._busy = False
         self._unknown = False
+        self._parked = False
 
     def __repr__(self) -> str:
         return f"<Run {self.thread!r} step={self.step} next={self.next!r} status={self.status}>"
@@ -134,21 +156,56 @@ class Run(Generic[S]):
         ThreadGone, CheckpointConflict, StoreRegressed, EncodeError: nothing was written. After OutcomeUnknown or a
         cancellation it may have been: leave the run and enter it again.
         """
-        await self._store("running", next, tuple(pending))
+        await self._store(next, tuple(pending))
 
-    async def finish(self, result: Any = None) -> None:
+    async def finish(self, result: Any = None, *, drop_unread: bool = False) -> None:
         """Store the state and the result, and close the thread: it expires after the namespace's ttl.
 
-        Raises UnresolvedEffects while an effect is running or unknown; otherwise as `commit`. If it raises
-        after the thread was closed, the thread is finished all the same.
+        Raises UnresolvedEffects while an effect is running or unknown, UnreadSignals while the inbox holds letters,
+        unless they are to be dropped; otherwise as `commit`. If it raises after the thread was closed, the thread is
+        finished all the same.
         """
-        await self._store("finished", None, (), encode(result, path="result"), self._engine.policy.ttl)
+        ending = Ending("finished", encode(result, path="result"), self._engine.policy.ttl, drop_unread)
+        await self._store(None, (), ending)
         self.result = result
 
-    async def fail(self, reason: str) -> None:
+    async def fail(self, reason: str, *, drop_unread: bool = False) -> None:
         """Store the state and close the thread as failed; it is kept unless the namespace sets `failed_ttl`."""
-        await self._store("failed", None, (), encode(reason, path="reason"), self._engine.policy.failed_ttl)
+        ending = Ending("failed", encode(reason, path="reason"), self._engine.policy.failed_ttl, drop_unread)
+        await self._store(None, (), ending)
         self.result = reason
+
+    @overload
+    async def wait(self, name: str, value: type[T], *, within: Any = ...) -> T: ...
+
+    @overload
+    async def wait(self, name: str, value: Any = ..., *, within: Any = ...) -> Any: ...
+
+    async def wait(self, name: str, value: Any = None, *, within: Any = None) -> Any:
+        """Return the answer to `name` if it is there; otherwise commit, park the run and raise Parked.
+
+        A parked run has no worker, no lease and no TTL. Entered again it comes to the same step and the same wait, which
+        returns the answer that came first, with no second one accepted. Wait first in its step: what the step did to
+        the state before is committed with the parking, and would be done again. `value` is the type of the answer;
+        after `within` (a duration, or a moment) entering again raises TimeoutError.
+        """
+        self.check()
+        types = self._types if value is None else Types.of(value)
+        answer = await self._waiting.signal(name, types, within)
+        return answer if value is None else validated(answer, value, f"the answer to {name!r}")
+
+    async def sleep(self, until: Any) -> None:
+        """Return if the time has come; otherwise commit, park the run until then and raise Parked.
+
+        `until` is a datetime with a zone, a timedelta, seconds or text like `5m`, counted from the first time.
+        """
+        self.check()
+        await self._waiting.sleep(until)
+
+    async def notes(self) -> list[Any]:
+        """Return what others noted since the last commit that took notes, in order; the next commit takes these."""
+        self.check()
+        return await self._waiting.notes(self._types)
 
     def settle(self, settlement: Settlement) -> None:
         """Let the next commit settle an effect, exactly once with the state."""
@@ -162,20 +219,22 @@ class Run(Generic[S]):
         """Take the state of a thread that has nothing stored yet."""
         self.state = state
 
-    def resume(self, snapshot: Snapshot, status: str, sequence: int) -> None:
+    def resume(self, snapshot: Snapshot, meta: Meta) -> None:
         """Stand where a checkpoint says."""
         manifest = snapshot.manifest
         self.state = self._channels.load(manifest.refs, snapshot.contents)
-        self.step, self.next, self.status = manifest.step, manifest.next, status
+        self.step, self.next = manifest.step, manifest.next
+        self.status = "running" if meta.status == "parked" else meta.status
+        self._waiting.stand(meta.awaits, meta.wake)
         self.cursors = cursors(manifest, self._types)
-        self._clean_cursors = encode(self.cursors, path="cursors")
-        self._checkpoint, self._sequence, self._refs = manifest.checkpoint, sequence, manifest.refs
+        self._clean_cursors = manifest.cursors
+        self._checkpoint, self._sequence, self._refs = manifest.checkpoint, meta.sequence, manifest.refs
         if self.done and manifest.result:
             self.result = decode(manifest.result, types=self._types)
 
     def leave(self) -> None:
         """Raise UncommittedChanges if a clean exit would drop something."""
-        if self.done:
+        if self.done or self._parked:
             return
         changed = [
             name
@@ -189,35 +248,61 @@ class Run(Generic[S]):
                 thread=self.thread, changed=tuple(changed),
             )  # fmt: skip
 
-    async def _store(
-        self,
-        status: Status,
-        following: str | None,
-        pending: tuple[Call, ...],
-        result: bytes = b"",
-        ttl: float | None = None,
-    ) -> None:
+    async def _store(self, following: str | None, pending: tuple[Call, ...], ending: Ending | None = None) -> None:
         self._may_commit()
         draft = self._channels.draft(self.state)
-        positions = encode(self.cursors, path="cursors")
-        settlements = dict(self._settlements)
-        commit = Commit(
-            self.step + 1, draft.channels, self._refs, self._checkpoint, following,
-            positions if self.cursors else b"", spell_calls(pending), result,
-            settlements=tuple(settlements.values()), status=status, ttl=ttl,
-        )  # fmt: skip
+        commit = self._commit(draft, self.step + 1, following, spell_calls(pending))
+        commit.settlements = tuple(self._settlements.values())
+        commit.letters = tuple(self._waiting.taken.values())
+        if ending is not None:
+            commit.status, commit.result, commit.ttl = ending.status, ending.result, ending.ttl
+            commit.drop_unread = ending.drop_unread
         reach("commit", "before")
         committed = await self._send(commit)
         reach("commit", "after")
-        self.lease.opened(committed.incarnation)
-        self._channels.acknowledge(draft, committed.refs)
-        self.step, self.next, self.status = commit.step, following, status
-        self._checkpoint, self._sequence, self._refs = committed.checkpoint, committed.sequence, committed.refs
-        self._clean_cursors = positions
+        self._note(draft, commit, committed)
         self.pending = tuple(PendingCall(call, "waiting") for call in pending)
         self._used.clear()
-        for key in settlements:
-            self._settlements.pop(key, None)
+        for settlement in commit.settlements:
+            self._settlements.pop(settlement.key, None)
+        self._waiting.committed(commit.letters)
+        await self._prune()
+
+    async def _prune(self) -> None:
+        """Keep the history as short as the namespace wants it, now and then; what is left goes the next time."""
+        keep_last = self._engine.policy.keep_last
+        if keep_last is not None and self._sequence % max(keep_last, PRUNE_EVERY) == 0:
+            await Pruner(self._engine.store, self.namespace).prune(self.thread, keep_last=keep_last)
+
+    async def _park(self, awaits: str, wake: int | None) -> bool:
+        """Commit the same step again, parked; False if what it awaits came meanwhile."""
+        self._may_commit()
+        draft = self._channels.draft(self.state)
+        commit = self._commit(draft, self.step, self.next, spell_calls(one.call for one in self.pending))
+        commit.status, commit.awaits, commit.wake = "parked", awaits, wake
+        committed = await self._guarded(
+            self._engine.park(self.thread, commit, token=self.lease.token, sequence=self._sequence)
+        )
+        if committed is None:
+            return False
+        self._note(draft, commit, committed)
+        self.lease.given_back = self._parked = True
+        if wake is not None:
+            await self._engine.retention.due(self.thread, wake // 1000)
+        return True
+
+    def _commit(self, draft: Draft, step: int, following: str | None, pending: bytes) -> Commit:
+        positions = encode(self.cursors, path="cursors") if self.cursors else b""
+        return Commit(
+            step, draft.channels, self._refs, self._checkpoint, next=following, cursors=positions, pending=pending
+        )  # fmt: skip
+
+    def _note(self, draft: Draft, commit: Commit, committed: Committed) -> None:
+        self.lease.opened(committed.incarnation)
+        self._channels.acknowledge(draft, committed.refs)
+        self.step, self.next, self.status = commit.step, commit.next, commit.status
+        self._checkpoint, self._sequence, self._refs = committed.checkpoint, committed.sequence, committed.refs
+        self._clean_cursors = commit.cursors
 
     def _may_commit(self) -> None:
         self.lease.check()
@@ -232,10 +317,15 @@ class Run(Generic[S]):
             )
 
     async def _send(self, commit: Commit) -> Committed:
+        with span("commit", thread=self.thread, step=commit.step):
+            return await self._guarded(
+                self._engine.commit(self.thread, commit, token=self.lease.token, sequence=self._sequence)
+            )
+
+    async def _guarded(self, work: Awaitable[C]) -> C:
         self._busy = True
         try:
-            with span("commit", thread=self.thread, step=commit.step):
-                return await self._engine.commit(self.thread, commit, token=self.lease.token, sequence=self._sequence)
+            return await work
         except (OutcomeUnknown, asyncio.CancelledError):
             self._unknown = True
             raise
@@ -243,7 +333,7 @@ class Run(Generic[S]):
             self._busy = False
 
     def _cursors_changed(self) -> bool:
-        return encode(self.cursors, path="cursors") != (self._clean_cursors or encode({}, path="cursors"))
+        return (encode(self.cursors, path="cursors") if self.cursors else b"") != self._clean_cursors
 
     def _scoped(self, key: str, scope: str, semantics: str | None) -> str:
         if semantics not in ("at-least-once", "at-most-once"):

@@ -12,12 +12,17 @@ from pydantic import BaseModel
 
 from blackboard import keys
 from blackboard.checkpoints.engine import Engine
+from blackboard.checkpoints.fork import Copier
 from blackboard.checkpoints.manifest import Manifest, Meta
+from blackboard.checkpoints.prune import Pruned, Pruner
+from blackboard.checkpoints.rewind import rewind
 from blackboard.claims.effect import Effects, OpenEffect, SettledEffect
 from blackboard.claims.lease import Holder, Leases
 from blackboard.codec import Types, decode, encode
 from blackboard.errors import ConfigError, ThreadGone
+from blackboard.runs.compare import Change, changes
 from blackboard.runs.hold import hold
+from blackboard.runs.inbox import Inbox, Letter
 from blackboard.runs.view import Checkpoint, view
 
 __all__ = ["Thread"]
@@ -86,12 +91,65 @@ class Thread:
         """
         await self._decide(effect, "abandoned", encode(reason, path="reason"))
 
-    async def delete(self) -> bool:
+    async def delete(self, *, drop_unread: bool = False) -> bool:
         """Delete the thread and all of it, whoever drives it; True if there was one. Late writes are refused for 7 days.
 
-        Raises UnresolvedEffects while an effect is running or unknown.
+        Raises UnresolvedEffects while an effect is running or unknown, and UnreadSignals while the inbox holds letters,
+        unless they are to be dropped.
         """
-        return await self.engine.retention.delete(self.id)
+        return await self.engine.retention.delete(self.id, drop_unread=drop_unread)
+
+    async def fork(self, to: str, *, at: str | None = None) -> Thread:
+        """Make a new thread that stands where this one stands, or stood at a checkpoint; it owes this one nothing.
+
+        Effects that were settled by then come along, later ones do not, and letters do not. Raises ThreadExists,
+        CheckpointMissing, ThreadGone. If it does not come to the end, nothing of the new thread is seen.
+        """
+        await Copier(self.engine.store, self.engine.namespace).fork(self.id, to, checkpoint=at)
+        return Thread(self.engine, to)
+
+    async def copy(self, to: str) -> Thread:
+        """Copy the whole thread, its history with it, to an unused id."""
+        await Copier(self.engine.store, self.engine.namespace).copy(self.id, to)
+        return Thread(self.engine, to)
+
+    async def pin(self, checkpoint: str) -> None:
+        """Keep a checkpoint whatever is pruned, until the thread ends."""
+        await Pruner(self.engine.store, self.engine.namespace).pin(self.id, checkpoint)
+
+    async def unpin(self, checkpoint: str) -> bool:
+        """Let a checkpoint be pruned again; True if it was pinned."""
+        return await Pruner(self.engine.store, self.engine.namespace).unpin(self.id, checkpoint)
+
+    async def prune(self, *, keep_last: int) -> Pruned:
+        """Drop all but the newest and the pinned checkpoints, and what only the dropped ones held; see `Pruner.prune`."""
+        return await Pruner(self.engine.store, self.engine.namespace).prune(self.id, keep_last=keep_last)
+
+    async def diff(self, before: str, after: str) -> list[Change]:
+        """Tell what differs between two checkpoints, channel by channel; a channel that is the same is left out."""
+        older, newer = await self.engine.at(self.id, before), await self.engine.at(self.id, after)
+        if older is None or newer is None:
+            raise ThreadGone(f"there is no thread {self.id!r}", thread=self.id, why="missing")
+        return changes(older, newer)
+
+    async def rewind(self, to: str, *, reason: str) -> str:
+        """Let the thread go on from an earlier checkpoint, for a reason; returns the id of the new checkpoint.
+
+        The new checkpoint holds what that one held and names it as its parent; what came after it stays in the history.
+        Its step is new, so effects scoped to a step run again. Takes the lease for the moment, so LeaseHeld while
+        somebody drives the thread. Raises AlreadyFinished on a closed thread: fork it instead.
+        """
+        policy = self.engine.policy
+        async with hold(self.engine, self.id, owner=None, ttl=policy.lease_ttl, wait=None) as lease:
+            return (await rewind(self.engine, self.id, lease.token, to, reason)).checkpoint
+
+    async def readmit(self) -> None:
+        """Let a quarantined thread be driven again, after somebody has looked at it."""
+        await self.engine.readmit(self.id)
+
+    async def unread(self) -> list[Letter]:
+        """List the letters in the inbox that the thread has not taken."""
+        return await Inbox(self.engine).unread(self.id)
 
     async def _decide(self, effect: str, state: Literal["done", "abandoned"], body: bytes) -> None:
         effects = Effects(self.engine.store, self.engine.namespace)

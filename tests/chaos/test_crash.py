@@ -23,6 +23,7 @@ from blackboard.testing.servers import Server, binaries, start_server
 from tests.chaos import invariants
 from tests.chaos.scenes import SCENES
 from tests.chaos.stage import NAMESPACE, Stage, items_of, lines, say
+from tests.chaos.upkeep import KEPT, STEPS
 
 ROOMS = (checkpoints, claims)
 FINAL = ["did search", "did pay", "did ship", "did mail", "did shared"]
@@ -99,7 +100,7 @@ async def test_killed_anywhere(
         await _kill_all(scene, own.url, victims, templates)
         await invariants.no_key_without_owner(store)
         acknowledged = sum([await invariants.acknowledged_is_there(victim.on) for victim in victims])
-        assert acknowledged > 0 or scene in ("leasing", "failing")
+        assert acknowledged > 0 or scene in ("leasing", "failing", "pruning", "setting_aside")
         for victim in victims:
             invariants.effects_are_honest(victim.on)
         await asyncio.gather(*(SCENES[scene](victim.on) for victim in victims))
@@ -147,10 +148,22 @@ async def _went_on(scene: str, on: Stage) -> None:
             assert await on.leases.holder(on.thread) is None
             fences = [fact["fence"] for fact in on.acknowledged("granted")]
             assert fences == sorted(set(fences))
+        case "pruning":
+            await _the_newest_are_whole(on)
         case "ending":
             await _nothing_but_a_tombstone(on)
         case _:
             assert len(on.acknowledged("complete")) >= 1
+
+
+async def _the_newest_are_whole(on: Stage) -> None:
+    """The newest are whole: nothing that they refer to went with the others."""
+    chain = await on.engine.history(on.thread)
+    assert [one.checkpoint for one in chain] == [f"c{STEPS - 1 - at}" for at in range(KEPT)]
+    for one in chain:
+        found = await on.engine.at(on.thread, one.checkpoint)
+        assert found is not None
+        assert len(items_of(found, "items")) == one.step + 1
 
 
 async def _nothing_but_a_tombstone(on: Stage) -> None:

@@ -171,7 +171,7 @@ class EndingsContract(ThreadContract):
                 await Engine(engine.store, NAMESPACE, CheckpointNamespace()).commit(thread, step({"n": Value(b"7")}))
                 assert len(await engine.history(thread)) == 1
                 assert await engine.history(thread, lineage="sub") == []
-                assert await self.listed(engine, thread) == 0
+                assert (await self.listed(engine, thread) or 0) > engine.store.server_time() // 1000
 
     async def test_a_thread_after_an_expired_one_is_listed(self, store: Store, thread: str) -> None:
         """Whoever removes the old thread drops its row; the new one has one all the same."""
@@ -179,7 +179,7 @@ class EndingsContract(ThreadContract):
         engine = Engine(store, NAMESPACE, CheckpointNamespace())
         await self.until_gone(engine, thread)
         await engine.commit(thread, step({"n": Value(b"0")}))
-        assert await self.listed(engine, thread) == 0
+        assert (await self.listed(engine, thread) or 0) > engine.store.server_time() // 1000
 
     async def test_an_idle_thread_is_found_by_the_sweep(self, store: Store, thread: str) -> None:
         engine = Engine(store, NAMESPACE, CheckpointNamespace(idle_ttl=0.2))

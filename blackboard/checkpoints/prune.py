@@ -1,0 +1,172 @@
+"""Pruning: old checkpoints go, and of what they held only what nobody else refers to."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection, Sequence
+from dataclasses import dataclass, field
+
+from blackboard import keys
+from blackboard.checkpoints.manifest import Manifest, Meta, parse
+from blackboard.checkpoints.retention import SLICE
+from blackboard.errors import CheckpointMissing, ConfigError
+from blackboard.store.client import Store
+from blackboard.store.script import Script
+
+__all__ = ["Pruned", "Pruner"]
+
+_DROP = Script("blackboard.checkpoints", "drop.lua", prelude=("thread.lua",))
+_COLLECT = Script("blackboard.checkpoints", "collect.lua")
+
+_ROUNDS = 5
+"""How often the thread may move while it is pruned before its garbage is left for the next time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """What a prune did: checkpoints dropped, values and segments removed, and whether the thread moved too often."""
+
+    checkpoints: int = 0
+    values: int = 0
+    segments: int = 0
+    gave_way: bool = False
+
+
+@dataclass(slots=True)
+class _Referred:
+    """What manifests refer to: digests of values, and keys of segments."""
+
+    digests: set[str] = field(default_factory=set[str])
+    segments: set[str] = field(default_factory=set[str])
+
+    def add(self, where: keys.ThreadKeys, lineage: str, manifest: Manifest) -> None:
+        for name, ref in manifest.refs.items():
+            if ref.digest is not None:
+                self.digests.add(ref.digest)
+            self.segments.update(where.log(name, segment, lineage) for segment, _ in ref.segments)
+
+
+class Pruner:
+    """Prunes the threads of one namespace; anybody may, also while the thread is driven."""
+
+    def __init__(self, store: Store, namespace: str) -> None:
+        self._store, self._namespace = store, namespace
+
+    async def pin(self, thread: str, checkpoint: str, *, lineage: str = "") -> None:
+        """Keep a checkpoint whatever is pruned, until the thread ends; CheckpointMissing if it is not stored."""
+        where = keys.ThreadKeys.of(self._namespace, thread)
+        name = keys.encode(checkpoint, "checkpoint id")
+        if await self._store.command("ZSCORE", where.history(lineage), name) is None:
+            raise CheckpointMissing(
+                f"thread {thread!r} has no checkpoint {checkpoint!r}", thread=thread, checkpoint=checkpoint
+            )
+        await self._store.command("SADD", where.pins(lineage), name)
+
+    async def unpin(self, thread: str, checkpoint: str, *, lineage: str = "") -> bool:
+        """Let a checkpoint be pruned again; True if it was pinned."""
+        where = keys.ThreadKeys.of(self._namespace, thread)
+        return bool(await self._store.command("SREM", where.pins(lineage), keys.encode(checkpoint, "checkpoint id")))
+
+    async def prune(self, thread: str, *, keep_last: int, lineage: str = "") -> Pruned:
+        """Drop all but the newest `keep_last` checkpoints of a lineage, in slices, and what only they referred to.
+
+        The newest and the pinned ones stay, and so does every value and segment that a checkpoint that stays refers to.
+        If the thread is written meanwhile, the garbage is looked for again, a few times; what is left then goes with the
+        next prune. A kill in the middle leaves checkpoints readable or gone, never half.
+        """
+        if keep_last < 1:
+            raise ConfigError(f"keep_last must be at least 1, got {keep_last}", value=keep_last)
+        where = keys.ThreadKeys.of(self._namespace, thread)
+        meta = Meta.of(await self._store.command("HGETALL", where.meta))
+        if meta.incarnation is None:
+            return Pruned()
+        dropped = 0
+        async for manifests in self._old(where, lineage, keep_last):
+            gone = await self._drop(where, lineage, meta.incarnation, manifests)
+            dropped += len(gone)
+            if not gone:
+                break
+        return await self._collect(where, dropped)
+
+    async def _old(self, where: keys.ThreadKeys, lineage: str, keep_last: int) -> AsyncIterator[list[Manifest]]:
+        """Walk what is older than the newest ones, the oldest first; the caller drops what it is given."""
+        pinned = {name.decode() for name in await self._store.command("SMEMBERS", where.pins(lineage))}
+        start = 0
+        while True:
+            old = await self._store.command("ZCARD", where.history(lineage)) - keep_last
+            if old <= start:
+                return
+            last = min(start + SLICE, old) - 1
+            names = [n.decode() for n in await self._store.command("ZRANGE", where.history(lineage), start, last)]
+            start += sum(name in pinned for name in names)
+            yield await self._manifests(where, lineage, [name for name in names if name not in pinned])
+
+    async def _manifests(self, where: keys.ThreadKeys, lineage: str, names: Sequence[str]) -> list[Manifest]:
+        if not names:
+            return []
+        prefix = where.checkpoints(lineage)
+        found = await self._store.batch([("GET", prefix + name) for name in names])
+        return [parse(keys.decode(name), data) for name, data in zip(names, found, strict=True) if data is not None]
+
+    async def _drop(
+        self, where: keys.ThreadKeys, lineage: str, incarnation: str, manifests: Sequence[Manifest]
+    ) -> Collection[str]:
+        if not manifests:
+            return ()
+        victims = [
+            key
+            for m in manifests
+            for key in (where.checkpoint(m.checkpoint, lineage), where.writes(m.checkpoint, lineage))
+        ]
+        names = [where.meta, where.latest(lineage), where.history(lineage), where.pins(lineage), *victims]
+        reply = await self._store.call(_DROP, names, [incarnation, *(keys.encode(m.checkpoint) for m in manifests)])
+        return {keys.decode(name.decode()) for name in reply[1:]} if reply[0] == b"OK" else ()
+
+    async def _collect(self, where: keys.ThreadKeys, dropped: int) -> Pruned:
+        """Remove what is stored and not referred to, also what an earlier prune that was killed left behind."""
+        for _ in range(_ROUNDS):
+            meta = Meta.of(await self._store.command("HGETALL", where.meta))
+            suspects, kept = await self._stored(where), await self._kept(where)
+            digests = sorted(suspects.digests - kept.digests)
+            segments = sorted(suspects.segments - kept.segments)
+            if await self._remove(where, meta, digests, segments):
+                return Pruned(dropped, len(digests), len(segments))
+        return Pruned(dropped, gave_way=True)
+
+    async def _stored(self, where: keys.ThreadKeys) -> _Referred:
+        stored, cursor = _Referred(), 0
+        while True:
+            cursor, fields = await self._store.command("HSCAN", where.values, cursor, "COUNT", SLICE)
+            stored.digests.update(field.decode() for field in fields[::2])
+            if int(cursor) == 0:
+                break
+        parts = await self._store.command("SMEMBERS", where.parts)
+        stored.segments.update(f"{where.prefix}:{part.decode()}" for part in parts if part.startswith(b"log"))
+        return stored
+
+    async def _kept(self, where: keys.ThreadKeys) -> _Referred:
+        """Read what every checkpoint that stands refers to; values are shared by all lineages of a thread."""
+        kept = _Referred()
+        parts = await self._store.command("SMEMBERS", where.parts)
+        lineages = ["", *(keys.decode(part[1:].decode()) for part in parts if part.startswith(b"@"))]
+        for lineage in lineages:
+            start = 0
+            while names := await self._store.command("ZRANGE", where.history(lineage), start, start + SLICE - 1):
+                start += SLICE
+                for manifest in await self._manifests(where, lineage, [name.decode() for name in names]):
+                    kept.add(where, lineage, manifest)
+        return kept
+
+    async def _remove(
+        self, where: keys.ThreadKeys, meta: Meta, digests: Sequence[str], segments: Sequence[str]
+    ) -> bool:
+        """Remove the garbage in slices; False if the thread moved, so that it has to be looked for again."""
+        parts = [key[len(where.prefix) + 1 :] for key in segments]
+        for start in range(0, max(len(digests), len(segments)), SLICE):
+            some, keys_, named = (part[start : start + SLICE] for part in (digests, segments, parts))
+            names = [where.meta, where.values, where.parts, *keys_]
+            reply = await self._store.call(
+                _COLLECT, names, [meta.incarnation or "", meta.updated, len(some), *some, *named]
+            )
+            if reply[0] != b"OK":
+                return False
+        return True
