@@ -1,7 +1,9 @@
--- Open a thread that was copied to a new id.
+-- Open a thread that was copied or imported to a new id.
 -- KEYS: meta, latest
--- ARGV: copy, latest, sequence, parent, forked_at
+-- ARGV: copy, latest or empty, fact...
 -- Returns: {"OK", incarnation} | {"MOVED"}
+--
+-- The facts are fields of meta and their values in turn: sequence, and status unless it is running.
 
 local now = now_us()
 if redis.call('HGET', KEYS[1], 'copying') ~= ARGV[1] then
@@ -9,8 +11,8 @@ if redis.call('HGET', KEYS[1], 'copying') ~= ARGV[1] then
   if redis.call('HGET', KEYS[1], 'copied') == ARGV[1] then return {'OK', redis.call('HGET', KEYS[1], 'incarnation')} end
   return {'MOVED'}
 end
-redis.call('SET', KEYS[2], ARGV[2])
-redis.call('HSET', KEYS[1], 'status', 'running', 'incarnation', now, 'created', now, 'updated', now, 'sequence', ARGV[3],
-  'takeovers', '0', 'parent', ARGV[4], 'forked_at', ARGV[5], 'copied', ARGV[1])
+if ARGV[2] ~= '' then redis.call('SET', KEYS[2], ARGV[2]) end
+redis.call('HSET', KEYS[1], 'status', 'running', 'incarnation', now, 'created', now, 'updated', now, 'takeovers', '0',
+  'copied', ARGV[1], unpack(ARGV, 3))
 redis.call('HDEL', KEYS[1], 'copying', 'pruned')
 return {'OK', now}

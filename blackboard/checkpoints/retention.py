@@ -114,7 +114,7 @@ class Retention:
         if status == b"parked":
             return 0  # it is due to be driven, not to be removed
         if copying:
-            await self.delete(thread)
+            await self.delete(thread, drop_unread=True)
         elif incarnation or removing:
             await self.remove(thread, (incarnation or removing).decode())
         if await self._listed_again(shard, thread, where):
