@@ -73,7 +73,7 @@ def sequence_id(sequence: int) -> str:
 
 def shard(thread: str) -> int:
     """Tell in which of the namespace's thread lists an id stands; stable for ever (CRC-32)."""
-    return zlib.crc32(thread.encode()) % SHARDS
+    return zlib.crc32(check_id(thread, "thread id").encode()) % SHARDS
 
 
 def threads(namespace: str, number: int) -> str:
