@@ -22,5 +22,8 @@ for i = 2, #ARGV do
     pruned = id
   end
 end
-if #dropped > 1 then redis.call('HSET', KEYS[1], 'pruned', pruned) end
+if #dropped > 1 then
+  redis.call('HSET', KEYS[1], 'pruned', pruned)
+  redis.call('HINCRBY', KEYS[1], 'uncollected', #dropped - 1)
+end
 return dropped

@@ -16,6 +16,11 @@ __all__ = ["Pruned", "Pruner"]
 
 _DROP = Script("blackboard.checkpoints", "drop.lua", prelude=("thread.lua",))
 _COLLECT = Script("blackboard.checkpoints", "collect.lua")
+_PIN = Script("blackboard.checkpoints", "pin.lua", prelude=("thread.lua",))
+
+ALWAYS, SHARE = 1000, 8
+"""Garbage is looked for in every prune of a thread of at most so many checkpoints; of a longer one, whose manifests all have
+to be read for that, once as many were dropped as make a share of what stands: so a checkpoint's part of it stays the same."""
 
 _ROUNDS = 5
 """How often the thread may move while it is pruned before its garbage is left for the next time."""
@@ -23,12 +28,16 @@ _ROUNDS = 5
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
-    """What a prune did: checkpoints dropped, values and segments removed, and whether the thread moved too often."""
+    """What a prune did: checkpoints dropped, values and segments removed, and whether the thread moved too often.
+
+    `deferred` says that the garbage of a long thread is left for a later prune.
+    """
 
     checkpoints: int = 0
     values: int = 0
     segments: int = 0
     gave_way: bool = False
+    deferred: bool = False
 
 
 @dataclass(slots=True)
@@ -55,11 +64,11 @@ class Pruner:
         """Keep a checkpoint whatever is pruned, until the thread ends; CheckpointMissing if it is not stored."""
         where = keys.ThreadKeys.of(self._namespace, thread)
         name = keys.encode(checkpoint, "checkpoint id")
-        if await self._store.command("ZSCORE", where.history(lineage), name) is None:
+        reply = await self._store.call(_PIN, [where.meta, where.history(lineage), where.pins(lineage)], [name])
+        if reply[0] != b"OK":
             raise CheckpointMissing(
                 f"thread {thread!r} has no checkpoint {checkpoint!r}", thread=thread, checkpoint=checkpoint
             )
-        await self._store.command("SADD", where.pins(lineage), name)
 
     async def unpin(self, thread: str, checkpoint: str, *, lineage: str = "") -> bool:
         """Let a checkpoint be pruned again; True if it was pinned."""
@@ -71,7 +80,7 @@ class Pruner:
 
         The newest and the pinned ones stay, and so does every value and segment that a checkpoint that stays refers to.
         If the thread is written meanwhile, the garbage is looked for again, a few times; what is left then goes with the
-        next prune. A kill in the middle leaves checkpoints readable or gone, never half.
+        next prune. Of a thread of more than 1,000 checkpoints it is looked for once an eighth as many were dropped. A kill in the middle leaves checkpoints readable or gone, never half.
         """
         if keep_last < 1:
             raise ConfigError(f"keep_last must be at least 1, got {keep_last}", value=keep_last)
@@ -85,7 +94,14 @@ class Pruner:
             dropped += len(gone)
             if not gone:
                 break
+        if not await self._worth_collecting(where, lineage):
+            return Pruned(dropped, deferred=True)
         return await self._collect(where, dropped)
+
+    async def _worth_collecting(self, where: keys.ThreadKeys, lineage: str) -> bool:
+        standing = await self._store.command("ZCARD", where.history(lineage))
+        uncollected = await self._store.command("HGET", where.meta, "uncollected")
+        return bool(standing <= ALWAYS or int(uncollected or 0) * SHARE >= standing)
 
     async def _old(self, where: keys.ThreadKeys, lineage: str, keep_last: int) -> AsyncIterator[list[Manifest]]:
         """Walk what is older than the newest ones, the oldest first; the caller drops what it is given."""
@@ -129,6 +145,7 @@ class Pruner:
             digests = sorted(suspects.digests - kept.digests)
             segments = sorted(suspects.segments - kept.segments)
             if await self._remove(where, meta, digests, segments):
+                await self._store.command("HDEL", where.meta, "uncollected")
                 return Pruned(dropped, len(digests), len(segments))
         return Pruned(dropped, gave_way=True)
 

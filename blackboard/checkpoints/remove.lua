@@ -10,7 +10,7 @@ for i = 4, 3 + ids do redis.call('ZREM', KEYS[2], ARGV[i]) end
 for i = 4 + ids, #ARGV do redis.call('SREM', KEYS[3], ARGV[i]) end
 if ARGV[2] ~= '0' then
   redis.call('UNLINK', KEYS[2], KEYS[3])
-  redis.call('HDEL', KEYS[1], 'removing', 'sequence', 'pruned', 'created')
+  redis.call('HDEL', KEYS[1], 'removing', 'sequence', 'pruned', 'uncollected', 'created')
   redis.call('PEXPIRE', KEYS[1], ARGV[2])
 end
 return {'OK'}

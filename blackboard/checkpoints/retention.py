@@ -123,11 +123,18 @@ class Retention:
         return int(not await self._listed_again(shard, thread, where))
 
     async def _listed_again(self, shard: str, thread: str, where: keys.ThreadKeys) -> bool:
-        """Move the row of a thread that is alive to where its meta says; False if it is not."""
+        """Move the row of a thread that is alive to where its meta says; False if it is not.
+
+        Whoever parked meanwhile is listed as due at once: its signal or its time may have been noted before the move. A
+        look too many costs a look, a wake that is lost is lost for ever.
+        """
         incarnation, expires = await self._store.command("HMGET", where.meta, "incarnation", "expires")
-        if incarnation is not None:
-            await self._store.command("ZADD", shard, int(expires or 0), thread)
-        return incarnation is not None
+        if incarnation is None:
+            return False
+        await self._store.command("ZADD", shard, int(expires or 0), thread)
+        if await self._store.command("HGET", where.meta, "status") == b"parked":
+            await self.due(thread, self._store.server_time() // 1000)
+        return True
 
     async def _tombstone(
         self, thread: str, where: keys.ThreadKeys, mode: str, incarnation: str, drop: bool = False

@@ -198,3 +198,29 @@ async def test_a_later_prune_finds_what_a_killed_one_left(engine: Engine, pruner
     pruner._collect = whole  # type: ignore[method-assign]
     assert (await pruner.prune(thread, keep_last=2)).values == 4
     assert await engine.store.command("HLEN", where.values) == 2
+
+
+async def test_a_pin_of_a_closed_thread_ends_with_it(engine: Engine, pruner: Pruner, thread: str) -> None:
+    (done,) = await grow(engine, thread, 1)
+    where = keys.ThreadKeys.of(NAMESPACE, thread)
+    await engine.retention.close(thread, status="finished", ttl=60.0)
+    await pruner.pin(thread, done.checkpoint)
+    assert await engine.store.command("PEXPIRETIME", where.pins()) == (await engine.meta(thread)).expires
+    await engine.retention.delete(thread)
+    with pytest.raises(CheckpointMissing):
+        await pruner.pin(thread, done.checkpoint)
+    assert await engine.store.command("EXISTS", where.pins()) == 0
+
+
+async def test_garbage_of_a_long_thread_waits_until_it_is_worth_the_look(
+    engine: Engine, pruner: Pruner, thread: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("blackboard.checkpoints.prune.ALWAYS", 4)
+    await grow(engine, thread, 20)
+    where = keys.ThreadKeys.of(NAMESPACE, thread)
+    assert await pruner.prune(thread, keep_last=19) == Pruned(1, deferred=True)
+    assert await engine.store.command("HLEN", where.values) == 20
+    pruned = await pruner.prune(thread, keep_last=17)
+    assert (pruned.checkpoints, pruned.values, pruned.deferred) == (2, 3, False)
+    assert await engine.store.command("HLEN", where.values) == 17
+    assert (await pruner.prune(thread, keep_last=16)).deferred

@@ -6,13 +6,16 @@ import asyncio
 import random
 import sys
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from typing import Any, cast
 
 import pytest
 
 from blackboard import Settings, keys
 from blackboard.board import Blackboard
 from blackboard.checkpoints.engine import Engine
+from blackboard.checkpoints.retention import Retention
 from blackboard.errors import Parked
 from blackboard.store.client import Store
 from blackboard.testing.servers import Server
@@ -116,3 +119,41 @@ async def test_ten_thousand_races(solo: Server, monkeypatch: pytest.MonkeyPatch)
     assert seen.answers["ALREADY"] == races, "a second answer was accepted, or a first one lost"
     for order in (seen.parked, seen.gave_way, seen.found):
         assert order > races // 100, "one order hardly came: nothing was raced"
+
+
+class Between:
+    """A store in which something happens right before the first command of a name."""
+
+    def __init__(self, store: Store, name: str, happen: Callable[[], Awaitable[object]]) -> None:
+        self._store, self._name = store, name
+        self._happen: Callable[[], Awaitable[object]] | None = happen
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def command(self, *parts: Any, **more: Any) -> Any:
+        if parts[0] == self._name and (happen := self._happen):
+            self._happen = None
+            await happen()
+        return await self._store.command(*parts, **more)
+
+
+@pytest.mark.parametrize("moment", ["HMGET", "ZADD"])
+async def test_a_sweep_loses_no_wake(board: Blackboard, thread: str, moment: str) -> None:
+    """A thread whose row is due runs, parks and is answered while a sweep looks at it."""
+
+    async def ask() -> None:
+        async with board.run(thread, Review, start=Review) as run:
+            await run.wait("verdict", str)
+
+    async def park_and_answer() -> None:
+        with pytest.raises(Parked):
+            await ask()
+        assert await board.signal(thread, "verdict", "yes") == "ACCEPTED"
+
+    async with board.run(thread, Review, start=Review):
+        pass
+    await board.engine("checkpoint").retention.due(thread, 1)
+    between = Between(board.store, moment, park_and_answer)
+    await Retention(cast("Store", between), "checkpoint").sweep(100_000)
+    assert thread in await board.runnable(100_000)
