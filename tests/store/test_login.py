@@ -53,7 +53,12 @@ async def test_unix_url_carries_user_and_database(guarded: Server):
 
 @pytest.mark.parametrize(
     ("user", "code"),
-    [(f"agent:not-{QUOTED}", "WRONGPASS"), (f":{QUOTED}", "WRONGPASS"), (f"nobody:{QUOTED}", "WRONGPASS"), ("", "NOAUTH")],
+    [
+        (f"agent:not-{QUOTED}", "WRONGPASS"),
+        (f":{QUOTED}", "WRONGPASS"),
+        (f"nobody:{QUOTED}", "WRONGPASS"),
+        ("", "NOAUTH"),
+    ],
 )
 async def test_wrong_password_is_refused_at_once_and_not_shown(
     guarded: Server, user: str, code: str, caplog: pytest.LogCaptureFixture
