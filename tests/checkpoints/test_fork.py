@@ -83,6 +83,7 @@ async def test_effects_settled_by_then_come_along(engine: Engine, copier: Copier
     async with Leases(engine.store, NAMESPACE).hold(thread, ttl=30) as lease:
         first = await engine.commit(thread, step({"n": Value(b"0")}), token=lease.token)
         lease.opened(first.incarnation)
+        second = first
         for name in ("early", "late", "open"):
             begun = await effects.begin(lease.token, name, semantics="at-most-once", fingerprint="f")
             assert isinstance(begun, Start)
@@ -181,7 +182,7 @@ async def test_an_unfinished_copy_is_unseen_and_swept(engine: Engine, copier: Co
     async def die(*_: object) -> str:
         raise Killed
 
-    copier._open = die  # type: ignore[method-assign]
+    copier._open = die  # type: ignore[method-assign, assignment]
     with pytest.raises(Killed):
         await copier.fork(thread, fork, checkpoint=names[2])
     assert await engine.latest(fork) is None

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from blackboard import keys
-from blackboard.checkpoints.channels import Items, Value
+from blackboard.checkpoints.channels import Channel, Items, Value
 from blackboard.checkpoints.commit import Committed
 from blackboard.checkpoints.engine import Engine, Write
 from blackboard.checkpoints.prune import Pruned, Pruner
@@ -41,14 +41,17 @@ async def grow(engine: Engine, thread: str, steps: int) -> list[Committed]:
             items = [*items, b'"%d"' % number]
         whole = list(items)
         new = whole[sum(count for _, count in base) :]
-        channels = {"v": Value(b"%d" % number * 200), "l": Items("log", base, new, lambda whole=whole: whole)}  # type: ignore[misc]
+        channels: dict[str, Channel] = {
+            "v": Value(b"%d" % number * 200),
+            "l": Items("log", base, new, lambda whole=whole: whole),
+        }  # type: ignore[misc]
         done.append(await engine.commit(thread, step(channels, last), sequence=number))
         await engine.put_writes(thread, done[-1].checkpoint, [Write("t", 0, b"w")])
     return done
 
 
 async def contents(engine: Engine, thread: str) -> dict[str, object]:
-    found = {}
+    found: dict[str, object] = {}
     for manifest in await engine.history(thread):
         snapshot = await engine.at(thread, manifest.checkpoint)
         assert snapshot is not None
@@ -190,7 +193,7 @@ async def test_a_later_prune_finds_what_a_killed_one_left(engine: Engine, pruner
         raise Killed
 
     whole = pruner._collect
-    pruner._collect = die  # type: ignore[method-assign]
+    pruner._collect = die  # type: ignore[method-assign, assignment]
     with pytest.raises(Killed):
         await pruner.prune(thread, keep_last=2)
     where = keys.ThreadKeys.of(NAMESPACE, thread)

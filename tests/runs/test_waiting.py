@@ -18,7 +18,7 @@ from .conftest import Review
 async def ask(board: Blackboard, thread: str, name: str = "verdict", **more: object) -> object:
     """Drive the thread until it waits, or has its answer and is finished."""
     async with board.run(thread, Review, start=Review) as run:
-        run.state.verdict = await run.wait(name, str, **more)  # type: ignore[arg-type]
+        run.state.verdict = await run.wait(name, str, **more)
         await run.finish(run.state.verdict)
     return await board.thread(thread).result()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ READ = 'return {redis.call("GET", KEYS[1]), redis.call("ZCARD", KEYS[2])}'
 
 
 @pytest.fixture(scope="session")
-def scripts(tmp_path_factory: pytest.TempPathFactory):
+def scripts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A package of scripts."""
     package: Path = tmp_path_factory.mktemp("scripts") / "counting_scripts"
     package.mkdir()

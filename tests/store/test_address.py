@@ -8,7 +8,7 @@ from blackboard.errors import ConfigError
 from blackboard.store.address import Address, Endpoint, Login, Tls
 
 
-def test_single_servers():
+def test_single_servers() -> None:
     assert Address.parse("unix:///run/a%20b.sock?db=3") == Address(
         "single", (Endpoint(path="/run/a b.sock"),), Login(db=3)
     )
@@ -20,7 +20,7 @@ def test_single_servers():
     assert Address.parse("redis://host?username=u&password=p&db=1").login == Login("u", "p", 1)
 
 
-def test_tls():
+def test_tls() -> None:
     address = Address.parse("rediss://host:1?ssl_ca_certs=/a.pem&ssl_cert_reqs=none&ssl_check_hostname=false")
     assert address.tls == Tls(ca_certs="/a.pem", verify=False, check_hostname=False)
     assert Address.parse("rediss://host").tls == Tls()
@@ -28,7 +28,7 @@ def test_tls():
         Tls(ca_certs="/no/such/file.pem").context()
 
 
-def test_groups():
+def test_groups() -> None:
     cluster = Address.parse("redis+cluster://u:p@a:1,b:2,c")
     assert (cluster.kind, cluster.endpoints) == ("cluster", (Endpoint("a", 1), Endpoint("b", 2), Endpoint("c", 6379)))
     assert cluster.login == Login("u", "p")
@@ -64,7 +64,7 @@ def test_groups():
         ("rediss://host?ssl_check_hostname=maybe", "must be true or false, got 'maybe'"),
     ],
 )
-def test_wrong_urls_name_the_mend(url: str, mend: str):
+def test_wrong_urls_name_the_mend(url: str, mend: str) -> None:
     with pytest.raises(ConfigError, match=mend):
         Address.parse(url)
 
@@ -83,7 +83,7 @@ def test_wrong_urls_name_the_mend(url: str, mend: str):
         "redis+cluster://user:secret@host/1",
     ],
 )
-def test_no_error_shows_a_password(url: str):
+def test_no_error_shows_a_password(url: str) -> None:
     with pytest.raises(ConfigError) as wrong:
         Address.parse(url)
     text = "".join(traceback.format_exception(wrong.value)) + repr(wrong.value.ids)
@@ -91,7 +91,7 @@ def test_no_error_shows_a_password(url: str):
     assert url not in text
 
 
-def test_no_repr_shows_a_password():
+def test_no_repr_shows_a_password() -> None:
     address = Address.parse("redis+sentinel://user:secret@host/master?sentinel_password=secret")
     assert "secret" not in f"{address!r} {address}"
     assert "master" in str(address)

@@ -17,7 +17,7 @@ from blackboard.testing.proxy import FaultProxy
 from blackboard.testing.servers import Server
 
 
-async def test_commands_reply_raw(store: Store, thread: str):
+async def test_commands_reply_raw(store: Store, thread: str) -> None:
     key = f"{{{thread}}}:a"
     assert await store.command("SET", key, b"\x00\xff") == b"OK"
     assert await store.command("GET", key) == b"\x00\xff"
@@ -26,7 +26,7 @@ async def test_commands_reply_raw(store: Store, thread: str):
     assert await store.command("GET", f"{key}:absent") is None
 
 
-async def test_script_is_loaded_when_the_server_lacks_it(store: Store, thread: str, increment: Script):
+async def test_script_is_loaded_when_the_server_lacks_it(store: Store, thread: str, increment: Script) -> None:
     keys = [f"{{{thread}}}:count", f"{{{thread}}}:ops"]
     assert await store.call(increment, keys, [store.op_id()]) == [b"OK", 1]
     for primary in await store.primaries():
@@ -36,20 +36,20 @@ async def test_script_is_loaded_when_the_server_lacks_it(store: Store, thread: s
     ]
 
 
-async def test_op_id_met_again_changes_nothing(store: Store, thread: str, increment: Script):
+async def test_op_id_met_again_changes_nothing(store: Store, thread: str, increment: Script) -> None:
     keys, op = [f"{{{thread}}}:count", f"{{{thread}}}:ops"], store.op_id()
     assert await store.call(increment, keys, [op]) == [b"OK", 1]
     assert await store.call(increment, keys, [op]) == [b"DUP", 1]
 
 
-async def test_batch_replies_in_order(store: Store, thread: str):
+async def test_batch_replies_in_order(store: Store, thread: str) -> None:
     keys = [f"{thread}:{number}" for number in range(200)]
     assert await store.batch([("SET", key, at) for at, key in enumerate(keys)]) == [b"OK"] * 200
     assert await store.batch([("GET", key) for key in keys]) == [b"%d" % at for at in range(200)]
     assert await store.batch([]) == []
 
 
-async def test_batch_raises_the_first_error_and_sends_all(store: Store, thread: str):
+async def test_batch_raises_the_first_error_and_sends_all(store: Store, thread: str) -> None:
     key = f"{{{thread}}}"
     with pytest.raises(ServerRefused) as refused:
         await store.batch([("SET", f"{key}:1", 1), ("LPUSH", f"{key}:1", 2), ("SET", f"{key}:3", 3)])
@@ -58,7 +58,7 @@ async def test_batch_raises_the_first_error_and_sends_all(store: Store, thread: 
     assert await store.command("GET", f"{key}:3") == b"3"
 
 
-async def test_op_ids_begin_with_server_time(store: Store):
+async def test_op_ids_begin_with_server_time(store: Store) -> None:
     before = await store.command("TIME")
     ids = [store.op_id() for _ in range(1000)]
     after = await store.command("TIME")
@@ -68,7 +68,7 @@ async def test_op_ids_begin_with_server_time(store: Store):
     assert first - 100_000 < int(ids[0][:16]) <= int(ids[-1][:16]) < last + 100_000
 
 
-async def test_primaries_are_asked_one_by_one(store: Store):
+async def test_primaries_are_asked_one_by_one(store: Store) -> None:
     for primary in await store.primaries():
         key = primary.key(f"bb:probe:{random.randbytes(4).hex()}")
         role, written, read = await primary.batch([["ROLE"], ["SET", key, "x", "PX", 1000], ["GET", key]])
@@ -77,7 +77,7 @@ async def test_primaries_are_asked_one_by_one(store: Store):
         assert re.fullmatch(r"[0-9a-f]{40}", primary.identity.run_id)
 
 
-async def test_what_cannot_be_sent_is_refused_first(store: Store):
+async def test_what_cannot_be_sent_is_refused_first(store: Store) -> None:
     for wrong in (None, True, 1.5j, "\ud800", ["x"]):
         with pytest.raises(ConfigError, match=r"SET"):
             await store.command("SET", "key", wrong)  # type: ignore[arg-type]
@@ -87,18 +87,18 @@ async def test_what_cannot_be_sent_is_refused_first(store: Store):
         await store.command("PING", deadline=0)
 
 
-async def test_large_values_pass_beside_small_ones(store: Store, thread: str):
+async def test_large_values_pass_beside_small_ones(store: Store, thread: str) -> None:
     big = random.randbytes(3 << 20)
 
     async def trip(number: int) -> bool:
         key, value = f"{{{thread}}}:{number}", big if number % 10 == 0 else b"%d" % number
         await store.command("SET", key, value)
-        return await store.command("GET", key) == value
+        return bool(await store.command("GET", key) == value)
 
     assert await asyncio.gather(*(trip(number) for number in range(60))) == [True] * 60
 
 
-async def test_one_call_is_one_round_trip(server: Server, thread: str, increment: Script):
+async def test_one_call_is_one_round_trip(server: Server, thread: str, increment: Script) -> None:
     async with await FaultProxy.start(server.url) as proxy:
         store = await Store.connect(proxy.url)
         keys = [f"{{{thread}}}:count", f"{{{thread}}}:ops"]
@@ -112,7 +112,7 @@ async def test_one_call_is_one_round_trip(server: Server, thread: str, increment
         await store.close()
 
 
-async def test_a_thousand_tasks_share_few_connections(server: Server, thread: str):
+async def test_a_thousand_tasks_share_few_connections(server: Server, thread: str) -> None:
     store = await Store.connect(server.url)
     before = _connections(await server.ask("CLIENT", "LIST"))
 
@@ -125,11 +125,11 @@ async def test_a_thousand_tasks_share_few_connections(server: Server, thread: st
     await store.close()
 
 
-async def test_cancelled_callers_disturb_nobody(store: Store, thread: str):
+async def test_cancelled_callers_disturb_nobody(store: Store, thread: str) -> None:
     chance = random.Random(7)
 
     async def caller(number: int) -> bool:
-        return await store.command("ECHO", f"{thread}-{number}") == f"{thread}-{number}".encode()
+        return bool(await store.command("ECHO", f"{thread}-{number}") == f"{thread}-{number}".encode())
 
     results: list[bool | BaseException] = []
     for wave in range(10):
@@ -145,7 +145,7 @@ async def test_cancelled_callers_disturb_nobody(store: Store, thread: str):
     assert await store.command("ECHO", "still right") == b"still right"
 
 
-async def test_a_lease_is_not_delayed_by_a_large_write(server: Server, thread: str):
+async def test_a_lease_is_not_delayed_by_a_large_write(server: Server, thread: str) -> None:
     """The lanes have connections of their own."""
     async with await FaultProxy.start(server.url) as proxy:
         store = await Store.connect(proxy.url)
@@ -159,7 +159,7 @@ async def test_a_lease_is_not_delayed_by_a_large_write(server: Server, thread: s
         await store.close()
 
 
-def test_a_store_belongs_to_its_loop(server: Server):
+def test_a_store_belongs_to_its_loop(server: Server) -> None:
     async def connect() -> Store:
         return await Store.connect(server.url)
 
@@ -177,7 +177,7 @@ def test_a_store_belongs_to_its_loop(server: Server):
         other.close()
 
 
-async def test_a_closed_store_says_so(server: Server):
+async def test_a_closed_store_says_so(server: Server) -> None:
     store = await Store.connect(server.url)
     waiting = asyncio.create_task(store.command("BLPOP", "bb:nothing", 5, idempotent=False))
     reading = asyncio.create_task(store.command("XREAD", "BLOCK", 5000, "STREAMS", "bb:nothing", 0))
@@ -191,7 +191,7 @@ async def test_a_closed_store_says_so(server: Server):
     assert "closed" in repr(store)
 
 
-async def test_nobody_there_is_an_outage(tmp_path: Path):
+async def test_nobody_there_is_an_outage(tmp_path: Path) -> None:
     began = time.monotonic()
     with pytest.raises(ServerUnavailable, match="cannot be reached"):
         await Store.connect(f"unix://{tmp_path}/nobody", retry_deadline=0.3)

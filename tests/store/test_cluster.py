@@ -28,7 +28,8 @@ async def moving(tmp_path: Path) -> AsyncIterator[Cluster]:
 
 
 async def identity(node: Server) -> bytes:
-    return await node.ask("CLUSTER", "MYID")
+    name: bytes = await node.ask("CLUSTER", "MYID")
+    return name
 
 
 def pair(cluster: Cluster, key: str) -> tuple[Server, Server]:
@@ -47,12 +48,12 @@ async def calls(node: Server, name: str) -> int:
 
 
 @pytest.mark.parametrize("key", ["123456789", "{123456789}x", "a{123456789}{b}", "{}123", "a{", "a}{b}", "é", "{{x}}"])
-async def test_slots_are_those_of_the_server(cluster: Cluster, key: str):
+async def test_slots_are_those_of_the_server(cluster: Cluster, key: str) -> None:
     assert slot("123456789") == 12739  # the check value of the specification
     assert slot(key) == await cluster.nodes[0].ask("CLUSTER", "KEYSLOT", key)
 
 
-async def test_moved_slot_is_followed_and_learned(moving: Cluster, increment: Script):
+async def test_moved_slot_is_followed_and_learned(moving: Cluster, increment: Script) -> None:
     store = await Store.connect(moving.url)
     keys = ["{moved}count", "{moved}ops"]
     await store.call(increment, keys, [store.op_id()])
@@ -77,7 +78,7 @@ async def migrate(owner: Server, other: Server, keys: list[bytes], *, settle: bo
             await node.ask("CLUSTER", "SETSLOT", number, "NODE", await identity(other))
 
 
-async def test_ask_is_followed_but_not_learned(moving: Cluster, increment: Script):
+async def test_ask_is_followed_but_not_learned(moving: Cluster, increment: Script) -> None:
     store = await Store.connect(moving.url)
     keys = ["{asked}count", "{asked}ops"]
     await store.call(increment, keys, [store.op_id()])
@@ -92,7 +93,7 @@ async def test_ask_is_followed_but_not_learned(moving: Cluster, increment: Scrip
     await store.close()
 
 
-async def test_keys_on_both_sides_are_waited_for(moving: Cluster, increment: Script):
+async def test_keys_on_both_sides_are_waited_for(moving: Cluster, increment: Script) -> None:
     """TRYAGAIN: one key of the call has moved, the other not yet."""
     store = await Store.connect(moving.url)
     keys = ["{split}count", "{split}ops"]
@@ -108,7 +109,7 @@ async def test_keys_on_both_sides_are_waited_for(moving: Cluster, increment: Scr
     await store.close()
 
 
-async def test_batch_is_spread_and_stays_in_order(cluster: Cluster, thread: str):
+async def test_batch_is_spread_and_stays_in_order(cluster: Cluster, thread: str) -> None:
     store = await Store.connect(cluster.url)
     before = [await calls(node, "set") for node in cluster.nodes]
     keys = [f"{thread}:{number}" for number in range(300)]
@@ -121,7 +122,7 @@ async def test_batch_is_spread_and_stays_in_order(cluster: Cluster, thread: str)
     await store.close()
 
 
-async def test_call_across_slots_names_its_keys(cluster: Cluster, increment: Script):
+async def test_call_across_slots_names_its_keys(cluster: Cluster, increment: Script) -> None:
     """C83: the atomic unit is one hash tag."""
     store = await Store.connect(cluster.url)
     with pytest.raises(ServerRefused, match=r"share a hash tag in a cluster: 'one', 'two'") as refused:
@@ -132,7 +133,7 @@ async def test_call_across_slots_names_its_keys(cluster: Cluster, increment: Scr
     await store.close()
 
 
-async def test_cluster_behind_a_plain_address_names_the_mend(cluster: Cluster):
+async def test_cluster_behind_a_plain_address_names_the_mend(cluster: Cluster) -> None:
     store = await Store.connect(f"redis://127.0.0.1:{cluster.nodes[0].port}")
     foreign = next(key for key in map(str, range(100)) if cluster.node_of(slot(key)) is not cluster.nodes[0])
     with pytest.raises(ServerRefused, match=r"use a redis\+cluster:// URL"):
@@ -140,12 +141,12 @@ async def test_cluster_behind_a_plain_address_names_the_mend(cluster: Cluster):
     await store.close()
 
 
-async def test_plain_server_behind_a_cluster_address_names_the_mend(server: Server):
+async def test_plain_server_behind_a_cluster_address_names_the_mend(server: Server) -> None:
     with pytest.raises(ServerRefused, match="use a redis:// URL"):
         await Store.connect(f"redis+cluster://127.0.0.1:{server.port}", retry_deadline=0.5)
 
 
-async def test_deadline_holds_while_the_whole_cluster_is_silent(moving: Cluster):
+async def test_deadline_holds_while_the_whole_cluster_is_silent(moving: Cluster) -> None:
     """Looking for the new owner of a slot takes no longer than the call that asks for it."""
     store = await Store.connect(moving.url, response_timeout=0.1)
     for node in moving.nodes:
@@ -160,7 +161,7 @@ async def test_deadline_holds_while_the_whole_cluster_is_silent(moving: Cluster)
     await store.close()
 
 
-async def test_dead_node_is_an_outage_of_its_slots_alone(moving: Cluster, increment: Script):
+async def test_dead_node_is_an_outage_of_its_slots_alone(moving: Cluster, increment: Script) -> None:
     await asyncio.gather(*(node.configure(cluster_require_full_coverage=False) for node in moving.nodes))
     store = await Store.connect(moving.url, retry_deadline=0.5)
     shown: list[NewServer] = []

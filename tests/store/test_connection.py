@@ -41,7 +41,7 @@ def watch(connection: Connection, monkeypatch: pytest.MonkeyPatch) -> list[bytes
     return written
 
 
-async def test_commands_of_one_tick_go_out_together(own: Server, monkeypatch: pytest.MonkeyPatch):
+async def test_commands_of_one_tick_go_out_together(own: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     connection = await connect(own)
     commands = [pack(("ECHO", number)) for number in range(64)]
     written = watch(connection, monkeypatch)
@@ -53,7 +53,7 @@ async def test_commands_of_one_tick_go_out_together(own: Server, monkeypatch: py
     connection.close()
 
 
-async def test_writes_are_capped_and_a_larger_command_goes_alone(own: Server, monkeypatch: pytest.MonkeyPatch):
+async def test_writes_are_capped_and_a_larger_command_goes_alone(own: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     connection = await connect(own, batch_bytes=1000)
     sizes = [10, 100, 3000, 100, 100, 100, 900, 5000]
     commands = [pack(("ECHO", b"x" * size)) for size in sizes]
@@ -65,7 +65,7 @@ async def test_writes_are_capped_and_a_larger_command_goes_alone(own: Server, mo
     connection.close()
 
 
-async def test_errors_are_replies(own: Server):
+async def test_errors_are_replies(own: Server) -> None:
     connection = await connect(own)
     wrong, right = await connection.exchange(pack(("NOSUCH",)), pack(("PING",)))
     assert isinstance(wrong, ErrorReply)
@@ -73,7 +73,7 @@ async def test_errors_are_replies(own: Server):
     connection.close()
 
 
-async def test_silence_closes_and_traffic_does_not(own: Server):
+async def test_silence_closes_and_traffic_does_not(own: Server) -> None:
     connection = await connect(own, response_timeout=0.2)
     for _ in range(8):
         await connection.exchange(pack(("PING",)))
@@ -85,13 +85,14 @@ async def test_silence_closes_and_traffic_does_not(own: Server):
         await connection.exchange(pack(("PING",)))
     own.resume()
     assert lost.value.written
-    assert not connection.is_open
+    still_open: bool = connection.is_open
+    assert not still_open
     with pytest.raises(Lost) as refused:
         await connection.send(pack(("PING",)))
     assert not refused.value.written
 
 
-async def test_what_waits_behind_a_full_socket_was_not_executed(own: Server):
+async def test_what_waits_behind_a_full_socket_was_not_executed(own: Server) -> None:
     """The deadline passes while a command is still queued here: that is certain, not unknown."""
     store = await Store.connect(own.url, connections=1)
     own.pause()
@@ -107,7 +108,7 @@ async def test_what_waits_behind_a_full_socket_was_not_executed(own: Server):
     await store.close()
 
 
-async def test_a_cancelled_command_that_was_not_written_is_not_sent(own: Server):
+async def test_a_cancelled_command_that_was_not_written_is_not_sent(own: Server) -> None:
     store = await Store.connect(own.url, connections=1)
     first = asyncio.create_task(store.command("SET", "first", 1))
     second = asyncio.create_task(store.command("SET", "second", 1))

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -75,7 +76,9 @@ def fault(request: pytest.FixtureRequest) -> tuple[Fault, bytes]:
     return FAULTS[request.param]
 
 
-async def test_a_call_is_executed_once(proxy: FaultProxy, flaky: Store, thread: str, increment: Script, fault):
+async def test_a_call_is_executed_once(
+    proxy: FaultProxy, flaky: Store, thread: str, increment: Script, fault: Any
+) -> None:
     """C50: the wire breaks at one call; the answer says what the server did with it."""
     await flaky.call(increment, keys(thread), [flaky.op_id()])
     kind, outcome = fault
@@ -87,8 +90,8 @@ async def test_a_call_is_executed_once(proxy: FaultProxy, flaky: Store, thread: 
 
 
 async def test_many_calls_under_way_are_executed_once(
-    proxy: FaultProxy, flaky: Store, thread: str, increment: Script, fault
-):
+    proxy: FaultProxy, flaky: Store, thread: str, increment: Script, fault: Any
+) -> None:
     kind, _ = fault
     await flaky.call(increment, keys(thread), [flaky.op_id()])
     proxy.reset()
@@ -98,7 +101,7 @@ async def test_many_calls_under_way_are_executed_once(
     assert await flaky.command("GET", keys(thread)[0]) == b"51"
 
 
-async def test_not_idempotent_is_never_sent_again(proxy: FaultProxy, flaky: Store, thread: str):
+async def test_not_idempotent_is_never_sent_again(proxy: FaultProxy, flaky: Store, thread: str) -> None:
     proxy.fault(drop_reply(), when=named("INCR"))
     with pytest.raises(OutcomeUnknown, match="INCR .* may have been executed"):
         await flaky.command("INCR", thread, idempotent=False)
@@ -106,7 +109,7 @@ async def test_not_idempotent_is_never_sent_again(proxy: FaultProxy, flaky: Stor
     assert await flaky.command("GET", thread) == b"1"
 
 
-async def test_not_idempotent_is_sent_again_if_it_was_never_written(own: Server):
+async def test_not_idempotent_is_sent_again_if_it_was_never_written(own: Server) -> None:
     """The connection was lost while nobody used it: nothing was on its way."""
     store = await Store.connect(own.url)
     await own.restart(kill=True)
@@ -115,7 +118,7 @@ async def test_not_idempotent_is_sent_again_if_it_was_never_written(own: Server)
     await store.close()
 
 
-async def test_batch_goes_on_after_a_lost_reply(proxy: FaultProxy, flaky: Store, thread: str):
+async def test_batch_goes_on_after_a_lost_reply(proxy: FaultProxy, flaky: Store, thread: str) -> None:
     proxy.reset()
     proxy.fault(drop_reply(), at=10)
     assert await flaky.batch([("SET", f"{thread}:{number}", number) for number in range(30)]) == [b"OK"] * 30
@@ -126,7 +129,7 @@ async def test_batch_goes_on_after_a_lost_reply(proxy: FaultProxy, flaky: Store,
 
 async def test_silence_of_a_write_is_unknown_and_of_a_read_an_outage(
     proxy: FaultProxy, flaky: Store, thread: str, increment: Script, read: Script
-):
+) -> None:
     proxy.fault(blackhole(), when=lambda command: command.name not in ("TIME", "INFO"), times=1000)
     began = time.monotonic()
     with pytest.raises(OutcomeUnknown):
@@ -138,13 +141,13 @@ async def test_silence_of_a_write_is_unknown_and_of_a_read_an_outage(
     assert time.monotonic() - began < 2.5
 
 
-async def test_silence_at_connect_is_an_outage(proxy: FaultProxy, server: Server):
+async def test_silence_at_connect_is_an_outage(proxy: FaultProxy, server: Server) -> None:
     proxy.fault(blackhole(), when=lambda command: command.index >= 0, times=1000)
     with pytest.raises(ServerUnavailable, match="did not greet within 0.1 s"):
         await Store.connect(proxy.url, retry_deadline=0.5, connect_timeout=0.1)
 
 
-async def test_a_paused_server_is_waited_for(own: Server):
+async def test_a_paused_server_is_waited_for(own: Server) -> None:
     store = await Store.connect(own.url, response_timeout=0.2)
     own.pause()
     waiting = [asyncio.create_task(store.command("SET", "key", number)) for number in range(20)]
@@ -154,7 +157,7 @@ async def test_a_paused_server_is_waited_for(own: Server):
     await store.close()
 
 
-async def test_killed_server_executes_each_operation_once(own: Server, increment: Script, read: Script):
+async def test_killed_server_executes_each_operation_once(own: Server, increment: Script, read: Script) -> None:
     """SIGKILL in the middle of 200 increments and a new start on the same files."""
     store = await Store.connect(own.url)
     done = 0
@@ -179,7 +182,7 @@ async def test_killed_server_executes_each_operation_once(own: Server, increment
     await store.close()
 
 
-async def test_an_outage_is_never_not_found(own: Server, read: Script, increment: Script):
+async def test_an_outage_is_never_not_found(own: Server, read: Script, increment: Script) -> None:
     """C86: the backend is down; nothing answers None."""
     store = await Store.connect(own.url, retry_deadline=0.3)
     await store.command("SET", "key", 1)
@@ -200,7 +203,7 @@ async def test_an_outage_is_never_not_found(own: Server, read: Script, increment
     await store.close()
 
 
-async def test_new_server_is_shown_before_anything_is_sent(own: Server):
+async def test_new_server_is_shown_before_anything_is_sent(own: Server) -> None:
     async with await FaultProxy.start(own.url) as proxy:
         store = await Store.connect(proxy.url)
         shown: list[NewServer] = []
@@ -223,7 +226,7 @@ async def test_new_server_is_shown_before_anything_is_sent(own: Server):
         await store.close()
 
 
-async def test_new_server_that_is_not_accepted_is_not_used(own: Server):
+async def test_new_server_that_is_not_accepted_is_not_used(own: Server) -> None:
     store = await Store.connect(own.url)
     refusals = 3
 
@@ -244,7 +247,7 @@ async def test_new_server_that_is_not_accepted_is_not_used(own: Server):
     await store.close()
 
 
-async def test_full_server_refuses_at_once(own: Server, increment: Script):
+async def test_full_server_refuses_at_once(own: Server, increment: Script) -> None:
     store = await Store.connect(own.url)
     await own.configure(maxmemory=1)
     for call in (store.command("SET", "key", 1), store.call(increment, keys("t"), [store.op_id()])):
@@ -255,7 +258,7 @@ async def test_full_server_refuses_at_once(own: Server, increment: Script):
     await store.close()
 
 
-async def test_refusal_after_a_lost_reply_is_unknown(own: Server, thread: str):
+async def test_refusal_after_a_lost_reply_is_unknown(own: Server, thread: str) -> None:
     """The second attempt is refused; the first may have been executed all the same, and here was."""
     async with await FaultProxy.start(own.url) as proxy:
         store = await Store.connect(proxy.url)
@@ -274,8 +277,8 @@ async def test_refusal_after_a_lost_reply_is_unknown(own: Server, thread: str):
         await store.close()
 
 
-async def test_loading_server_is_waited_for(tmp_path: Path):
-    slow = {"key_load_delay": 5_000, "loading_process_events_interval_bytes": 1024}
+async def test_loading_server_is_waited_for(tmp_path: Path) -> None:
+    slow: Any = {"key_load_delay": 5_000, "loading_process_events_interval_bytes": 1024}
     async with await start_server(BINARY, tmp_path, **slow) as server:
         store = await Store.connect(server.url, retry_deadline=20)
         await store.batch([("SET", f"key:{number}", b"x" * 100) for number in range(200)])
@@ -297,7 +300,7 @@ async def test_loading_server_is_waited_for(tmp_path: Path):
         await store.close()
 
 
-async def test_replica_refuses_after_the_deadline(own: Server):
+async def test_replica_refuses_after_the_deadline(own: Server) -> None:
     store = await Store.connect(own.url)
     await own.ask("REPLICAOF", "127.0.0.1", 1)
     with pytest.raises(ServerRefused, match=r"give the primary's address") as refused:
@@ -310,7 +313,7 @@ async def test_replica_refuses_after_the_deadline(own: Server):
     await store.close()
 
 
-async def test_busy_server_is_waited_for(own: Server):
+async def test_busy_server_is_waited_for(own: Server) -> None:
     store = await Store.connect(own.url)
     await own.configure(busy_reply_threshold=10)
     other = await Store.connect(own.url, retry_deadline=0.5)
@@ -328,7 +331,7 @@ async def test_busy_server_is_waited_for(own: Server):
     await other.close()
 
 
-async def test_one_fault_spares_other_lanes(proxy: FaultProxy, flaky: Store, thread: str):
+async def test_one_fault_spares_other_lanes(proxy: FaultProxy, flaky: Store, thread: str) -> None:
     fault: Fault = blackhole()
     await flaky.command("PING", lane="lease")
     proxy.fault(fault, when=named("SET"))

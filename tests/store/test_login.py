@@ -32,7 +32,7 @@ def address(server: Server, user: str) -> str:
     return f"redis://{user}@127.0.0.1:{server.port}"
 
 
-async def test_user_enters_and_is_held_to_its_keys(guarded: Server):
+async def test_user_enters_and_is_held_to_its_keys(guarded: Server) -> None:
     store = await Store.connect(address(guarded, f"agent:{QUOTED}"))
     assert await store.command("SET", "bb:key", 1) == b"OK"
     with pytest.raises(ServerRefused, match="ACL SETUSER") as refused:
@@ -42,7 +42,7 @@ async def test_user_enters_and_is_held_to_its_keys(guarded: Server):
     await store.close()
 
 
-async def test_unix_url_carries_user_and_database(guarded: Server):
+async def test_unix_url_carries_user_and_database(guarded: Server) -> None:
     store = await Store.connect(f"unix://{guarded.socket}?username=agent&password={QUOTED}&db=3")
     assert await store.command("SET", "bb:key", 1) == b"OK"
     await store.close()
@@ -62,7 +62,7 @@ async def test_unix_url_carries_user_and_database(guarded: Server):
 )
 async def test_wrong_password_is_refused_at_once_and_not_shown(
     guarded: Server, user: str, code: str, caplog: pytest.LogCaptureFixture
-):
+) -> None:
     caplog.set_level(logging.DEBUG)
     with pytest.raises(ServerRefused) as refused:
         await Store.connect(address(guarded, user))
@@ -71,7 +71,7 @@ async def test_wrong_password_is_refused_at_once_and_not_shown(
     assert "s3cr3t" not in text
 
 
-async def test_password_is_not_shown_by_what_lives(guarded: Server, caplog: pytest.LogCaptureFixture):
+async def test_password_is_not_shown_by_what_lives(guarded: Server, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     store = await Store.connect(address(guarded, f"agent:{QUOTED}"), retry_deadline=0.2)
     guarded.kill()
@@ -91,7 +91,7 @@ async def secure(tmp_path: Path) -> AsyncIterator[Server]:
         yield started
 
 
-async def test_tls(secure: Server):
+async def test_tls(secure: Server) -> None:
     store = await Store.connect(secure.url)
     assert await store.command("SET", "key", b"x" * (2 << 20)) == b"OK"
     assert await store.command("STRLEN", "key") == 2 << 20
@@ -100,7 +100,7 @@ async def test_tls(secure: Server):
     await store.close()
 
 
-async def test_unknown_authority_is_an_outage_that_says_so(secure: Server):
+async def test_unknown_authority_is_an_outage_that_says_so(secure: Server) -> None:
     with pytest.raises(ServerUnavailable, match="certificate verify failed"):
         await Store.connect(f"rediss://localhost:{secure.port}", retry_deadline=0.3)
     store = await Store.connect(f"rediss://localhost:{secure.port}?ssl_cert_reqs=none")
@@ -108,7 +108,7 @@ async def test_unknown_authority_is_an_outage_that_says_so(secure: Server):
     await store.close()
 
 
-async def test_certificate_of_another_host_is_refused(secure: Server):
+async def test_certificate_of_another_host_is_refused(secure: Server) -> None:
     other = secure.url.replace("localhost", "127.1")  # the same place under a name that is not certified
     with pytest.raises(ServerUnavailable, match="certificate is not valid for"):
         await Store.connect(other, retry_deadline=0.3)

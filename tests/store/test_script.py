@@ -20,7 +20,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return room.name
 
 
-def test_prelude_comes_first(package: str):
+def test_prelude_comes_first(package: str) -> None:
     script = Script(package, "commit.lua", prelude=("shared.lua",), read_only=True)
     assert script.source == b"local function one() return 1 end\nreturn one()"
     assert script.sha == hashlib.sha1(script.source).hexdigest()
@@ -28,7 +28,7 @@ def test_prelude_comes_first(package: str):
     assert Script(package, "commit.lua", prelude=(f"{package}:shared.lua",)).sha == script.sha
 
 
-def test_missing_file_is_named(package: str):
+def test_missing_file_is_named(package: str) -> None:
     with pytest.raises(ConfigError, match=r"script 'absent.lua' is not in package 'scripts_of_a_room'"):
         Script(package, "absent.lua")
     with pytest.raises(ConfigError, match="package 'no_such_package'"):

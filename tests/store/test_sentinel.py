@@ -24,7 +24,7 @@ async def group(tmp_path: Path) -> AsyncIterator[SentinelGroup]:
         yield started
 
 
-async def test_failover_is_followed(group: SentinelGroup, increment: Script):
+async def test_failover_is_followed(group: SentinelGroup, increment: Script) -> None:
     store = await Store.connect(group.url, retry_deadline=20)
     shown: list[NewServer] = []
 
@@ -50,14 +50,14 @@ async def test_failover_is_followed(group: SentinelGroup, increment: Script):
     await store.close()
 
 
-async def test_dead_sentinels_are_passed_over(group: SentinelGroup):
+async def test_dead_sentinels_are_passed_over(group: SentinelGroup) -> None:
     url = group.url.replace("redis+sentinel://", "redis+sentinel://127.0.0.1:1,")
     store = await Store.connect(url)
     assert await store.command("PING") == b"PONG"
     await store.close()
 
 
-async def test_unknown_master_is_named(group: SentinelGroup):
+async def test_unknown_master_is_named(group: SentinelGroup) -> None:
     place = group.url.rpartition("/")[0]
     with pytest.raises(ServerUnavailable, match="no sentinel names a live master 'nobody'"):
         await Store.connect(f"{place}/nobody", retry_deadline=0.3)
