@@ -43,8 +43,8 @@ async def grow(engine: Engine, thread: str, steps: int) -> list[Committed]:
         new = whole[sum(count for _, count in base) :]
         channels: dict[str, Channel] = {
             "v": Value(b"%d" % number * 200),
-            "l": Items("log", base, new, lambda whole=whole: whole),
-        }  # type: ignore[misc]
+            "l": Items("log", base, new, whole.copy),
+        }
         done.append(await engine.commit(thread, step(channels, last), sequence=number))
         await engine.put_writes(thread, done[-1].checkpoint, [Write("t", 0, b"w")])
     return done
