@@ -18,7 +18,7 @@ demo: $(READY) ## a team of agents works through documents while its workers and
 	@$(BIN)/python agents/survey.py --chaos
 
 test: $(READY) ## the tests, against real servers
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto
 
 check: lint types test ## lint, types, tests
 
