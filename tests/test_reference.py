@@ -9,7 +9,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import TypeVar
+from typing import TypeVar, get_args
 
 import pytest
 import pytest_asyncio
@@ -23,6 +23,7 @@ from blackboard.checkpoints.commit import Commit
 from blackboard.checkpoints.engine import Write
 from blackboard.claims.shared import Claim
 from blackboard.cli.app import app
+from blackboard.runs import lines
 from blackboard.store.protocol import ErrorReply
 from blackboard.testing.cluster import start_cluster
 from blackboard.testing.contracts.thread import all_keys
@@ -94,6 +95,16 @@ def test_commands_are_those_of_the_code() -> None:
         assert set(re.findall(r"--[a-z-]+", rows[name])) == options, name
     general = {option for parameter in group.params for option in parameter.opts}
     assert set(re.findall(r"(?m)^\| `(--[a-z]+)", text)) == general - {"--help"}
+
+
+def test_lines_of_an_export_are_those_of_the_code() -> None:
+    text = (REFERENCE / "export.md").read_text("utf-8")
+    rows = {row.split("`")[1]: row for row in re.findall(r"(?m)^\| `[a-z].*$", text)}
+    kinds = {kind.model_fields["line"].default: kind for kind in get_args(lines.Line)}
+    assert set(rows) == set(kinds)
+    for name, kind in kinds.items():
+        assert {field for field in kind.model_fields if f"`{field}`" not in rows[name]} <= {"line"}, name
+    assert f"`{lines.FORMAT}`" in text and f"Version {lines.VERSION}." in text
 
 
 class State(BaseModel):

@@ -9,7 +9,7 @@ from blackboard.checkpoints.seeding import SLICE_BYTES, SLICE_ITEMS
 from blackboard.errors import ServerUnavailable, ThreadGone
 from blackboard.store.client import Store
 
-__all__ = ["checkpoints", "members", "pairs", "segment", "unmoved"]
+__all__ = ["checkpoints", "letters", "members", "pairs", "segment", "unmoved"]
 
 
 async def pairs(store: Store, key: str, count: int = SLICE_ITEMS) -> AsyncIterator[list[bytes]]:
@@ -38,12 +38,21 @@ async def members(store: Store, key: str) -> AsyncIterator[bytes]:
 
 async def segment(store: Store, key: str) -> AsyncIterator[tuple[int, list[bytes]]]:
     """Yield the items of a list and where they begin; the larger the items, the fewer come at once."""
-    start, count = 0, 50
+    start, count = 0, 8  # until it is known how large they are
     while items := await store.command("LRANGE", key, start, start + count - 1):
         yield start, items
         start += len(items)
         mean = sum(map(len, items)) // len(items)
         count = max(1, min(SLICE_ITEMS, SLICE_BYTES // max(1, mean)))
+
+
+async def letters(store: Store, key: str) -> AsyncIterator[tuple[bytes, list[bytes]]]:
+    """Yield the letters of an inbox, oldest first: id, and fields and values in turn."""
+    start = b"-"
+    while rows := await store.command("XRANGE", key, start, "+", "COUNT", SLICE_ITEMS // 5):
+        for row in rows:
+            yield row[0], row[1]
+        start = b"(" + rows[-1][0]
 
 
 async def checkpoints(

@@ -6,18 +6,22 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import typer
 
 from blackboard.board import Blackboard
 from blackboard.errors import BlackboardError, ConfigError
+from blackboard.runs.thread import Thread
 from blackboard.settings import Settings
 from blackboard.store.directory import locate
 
-__all__ = ["Session", "run"]
+__all__ = ["AsJson", "Session", "ThreadId", "complain", "run"]
 
 T = TypeVar("T")
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+ThreadId = Annotated[str, typer.Argument(help="Id of the thread.", show_default=False)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +56,10 @@ class Session:
                 return await work(board)
 
         return run(opened())
+
+    def with_thread(self, thread: str, work: Callable[[Thread], Awaitable[T]]) -> T:
+        """Open the board and do the work on one thread of the namespace."""
+        return self.with_board(lambda board: work(board.thread(thread, namespace=self.namespace)))
 
     def _check_directory(self, settings: Settings) -> None:
         """Looking must not make a data directory where there is none."""

@@ -15,10 +15,15 @@ from rich.table import Table
 
 from blackboard.checkpoints.manifest import Manifest, Meta
 from blackboard.claims.effect import OpenEffect, SettledEffect
+from blackboard.claims.lease import Holder
 from blackboard.codec import decode, encode
+from blackboard.runs.compare import Change
+from blackboard.runs.inbox import Letter
 from blackboard.runs.view import Checkpoint, cursors
 
-__all__ = ["checkpoint", "effect", "manifest", "meta", "put", "put_one"]
+__all__ = [
+    "change", "checkpoint", "effect", "follow", "letter", "lock", "manifest", "meta", "plain", "put", "put_one",
+]  # fmt: skip
 
 Row = Mapping[str, Any]
 
@@ -93,6 +98,37 @@ def effect(found: OpenEffect | SettledEffect) -> dict[str, Any]:
         }  # fmt: skip
     result = plain(decode(found.result)) if found.result else None
     return common | {"time": found.settled_at, "checkpoint": found.checkpoint, "result": result}
+
+
+def lock(thread: str, holder: Holder) -> dict[str, Any]:
+    """Spell who drives a thread."""
+    return {
+        "thread": thread, "holder": holder.owner, "fence": holder.fence, "remaining": holder.remaining,
+        "live": holder.remaining > 0,
+    }  # fmt: skip
+
+
+def change(found: Change) -> dict[str, Any]:
+    """Spell what differs in one channel."""
+    return {
+        "channel": found.channel, "kind": found.kind, "kept": found.kept, "before": plain(found.before),
+        "after": plain(found.after),
+    }  # fmt: skip
+
+
+def letter(found: Letter) -> dict[str, Any]:
+    """Spell a signal or note."""
+    return {"letter": found.id, "kind": found.kind, "name": found.name, "value": plain(found.open())}
+
+
+def follow(thread: str, made: Manifest, *, as_json: bool) -> None:
+    """Print a checkpoint that was just made, on a line of its own."""
+    if as_json:
+        typer.echo(json.dumps({"thread": thread} | manifest(made), ensure_ascii=False))
+    else:
+        typer.echo(
+            f"{_cell('time', made.time)}  {thread}  {made.checkpoint}  step {made.step}  {made.next or ''}".rstrip()
+        )
 
 
 def plain(value: Any) -> Any:

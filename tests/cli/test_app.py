@@ -6,7 +6,6 @@ import asyncio
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,8 @@ from typer.testing import CliRunner
 from blackboard import Blackboard
 from blackboard.cli.app import app
 
+from .conftest import Command
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -24,29 +25,10 @@ class State(BaseModel):
     names: list[str] = []
 
 
-class Command:
-    """The command line over one data directory."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-
-    def __call__(self, *words: str, expect: int = 0) -> str:
-        done = CliRunner().invoke(app, ["--directory", str(self.directory), *words])
-        assert done.exit_code == expect, done.output
-        return done.stdout if expect == 0 else done.stderr
-
-    def json(self, *words: str) -> object:
-        return json.loads(self(*words, "--json"))
-
-
-@pytest.fixture(scope="module")
-def command(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Command]:
+@pytest.fixture(scope="module", autouse=True)
+def threads(command: Command) -> None:
     """Two threads: one runs and has an effect that nobody knows the end of, one is finished."""
-    command = Command(tmp_path_factory.mktemp("data") / "board")
-    command("up")
     asyncio.run(_fill(command.directory))
-    yield command
-    command("down", "--force")
 
 
 async def _fill(directory: Path) -> None:
@@ -63,9 +45,8 @@ async def _fill(directory: Path) -> None:
 
 def test_ls(command: Command) -> None:
     rows = command.json("ls")
-    assert isinstance(rows, list)
     assert [(row["thread"], row["status"]) for row in rows] == [("closed", "finished"), ("open/1", "running")]
-    assert [row["thread"] for row in command.json("ls", "--status", "finished")] == ["closed"]  # type: ignore[attr-defined]
+    assert [row["thread"] for row in command.json("ls", "--status", "finished")] == ["closed"]
     assert "open/1  running" in command("ls")
 
 
