@@ -172,17 +172,23 @@ async def memory(long: Grown) -> Figure:
 
 
 async def stalls(server: Server, what: str, work: Callable[[], Awaitable[Any]]) -> list[Figure]:
-    """Do something, and report how long it took and for how long a single command of it kept the server."""
+    """Do something, and report how long it took and for how long its commands kept the server.
+
+    The longest one of hundreds is the one during which the machine did something else; so the target is for 99 of 100.
+    """
     await server.configure(slowlog_log_slower_than=100, slowlog_max_len=100_000)
     await server.ask("SLOWLOG", "RESET")
     began = time.perf_counter()
     await work()
     taken = time.perf_counter() - began
     slow = await server.ask("SLOWLOG", "GET", -1)
-    longest = max((entry[2] for entry in slow), default=100)
+    held = sorted(entry[2] / 1e3 for entry in slow if entry[3][0] != b"SLOWLOG") or [0.1]
     return [
         Figure(f"{what}: in all", taken, "s"),
-        Figure(f"{what}: longest command on the server", longest / 1e3, "ms", MOST_STALL, "lower"),
+        Figure(
+            f"{what}: 99 of 100 commands on the server", held[(len(held) - 1) * 99 // 100], "ms", MOST_STALL, "lower"
+        ),
+        Figure(f"{what}: longest command on the server", held[-1], "ms"),
     ]
 
 

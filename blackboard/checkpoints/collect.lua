@@ -9,7 +9,7 @@ redis.call('HLEN', KEYS[2])
 redis.call('SCARD', KEYS[3])
 
 local digests = tonumber(ARGV[3])
-for i = 4, 3 + digests do redis.call('HDEL', KEYS[2], ARGV[i]) end
-for i = 4 + digests, #ARGV do redis.call('SREM', KEYS[3], ARGV[i]) end
-for i = 4, #KEYS do redis.call('UNLINK', KEYS[i]) end
+for i = 4, 3 + digests, 1000 do redis.call('HDEL', KEYS[2], unpack(ARGV, i, math.min(i + 999, 3 + digests))) end
+for i = 4 + digests, #ARGV, 1000 do redis.call('SREM', KEYS[3], unpack(ARGV, i, math.min(i + 999, #ARGV))) end
+for i = 4, #KEYS, 1000 do redis.call('UNLINK', unpack(KEYS, i, math.min(i + 999, #KEYS))) end
 return {'OK'}
