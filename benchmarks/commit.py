@@ -13,7 +13,7 @@ from statistics import median
 from benchmarks.measure.bench import Bench, Effort, Fsync, main
 from benchmarks.measure.contest import Times, alternate, ratio
 from benchmarks.measure.figures import Figure
-from benchmarks.measure.peers import pooled
+from benchmarks.measure.peers import bare, pooled
 from blackboard.checkpoints.channels import Channel, Items, Ref, Segments, Value
 from blackboard.checkpoints.commit import Commit, Committed
 from blackboard.checkpoints.engine import Engine, Write
@@ -84,18 +84,22 @@ class Driver:
 
 
 async def against_set(bench: Bench, fsync: Fsync) -> list[Figure]:
-    """Commit a step, SET its content, in turns over one client on one server."""
+    """Commit a step, SET its content through redis-py and through our own client, in turns on one server."""
     rounds = ROUNDS[bench.effort, fsync]
     figures: list[Figure] = []
-    async with bench.server(fsync) as server:
+    async with bench.server(fsync) as server, bare(server.url) as peer:
         store = await Store.connect(server.url)
         for size in SIZES:
             driver = await Driver.start(Engine(store, NAMESPACE, CheckpointNamespace()), store, size)
 
-            async def bare(driver: Driver = driver) -> None:
+            async def own(driver: Driver = driver) -> None:
                 await store.command("SET", "bare", driver.content)
 
-            times = await alternate({"commit": driver.step, "SET": bare}, rounds, warm=rounds // 10)
+            async def theirs(driver: Driver = driver) -> None:
+                await peer.set("bare", driver.content)
+
+            contestants = {"commit": driver.step, "redis-py's SET": theirs, "own SET": own}
+            times = await alternate(contestants, rounds, warm=rounds // 10)
             figures += _against_set(times, f"{size >> 10} KB, fsync {fsync}", TARGETS[fsync])
         await store.close()
     return figures
@@ -104,7 +108,8 @@ async def against_set(bench: Bench, fsync: Fsync) -> list[Figure]:
 def _against_set(times: Times, what: str, target: float) -> list[Figure]:
     return [
         *(Figure(f"{name} p50, {what}", median(taken) * 1e6, "µs") for name, taken in times.items()),
-        Figure(f"commit / SET p50, {what}", ratio(times, "commit", "SET"), "×", target, "lower"),
+        Figure(f"commit / redis-py's SET p50, {what}", ratio(times, "commit", "redis-py's SET"), "×", target, "lower"),
+        Figure(f"commit / own SET p50, {what}", ratio(times, "commit", "own SET"), "×"),
     ]
 
 

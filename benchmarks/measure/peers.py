@@ -12,7 +12,7 @@ from blackboard.store.client import Store
 from blackboard.store.protocol import Part
 from blackboard.store.script import Script
 
-__all__ = ["pooled"]
+__all__ = ["bare", "pooled"]
 
 
 class _Pooled:
@@ -25,6 +25,13 @@ class _Pooled:
 
     async def call(self, script: Script, keys: Sequence[str], args: Sequence[Part], **_: object) -> Any:
         return await cast("Any", self._client.evalsha(script.sha, len(keys), *keys, *args))
+
+
+@asynccontextmanager
+async def bare(url: str) -> AsyncIterator[Redis]:
+    """Give redis-py's own asyncio client, as its users have it."""
+    async with Redis.from_url(url) as client:
+        yield client
 
 
 @asynccontextmanager
