@@ -226,7 +226,8 @@ class Blackboard:
 
     def effects(self, *, namespace: str = "checkpoint") -> SharedEffects:
         """Return the effects that are claimed across threads."""
-        return SharedEffects(self.store, namespace, keep=self.engine(namespace).policy.effect_ttl)
+        engine = self.engine(namespace)
+        return SharedEffects(self.store, namespace, keep=engine.policy.effect_ttl, seal=engine.seal)
 
     async def threads(self, *, status: str | None = None, namespace: str = "checkpoint") -> AsyncIterator[Listed]:
         """Yield the namespace's threads, all or those of one status; read page by page, never by a scan of the keys."""

@@ -17,9 +17,11 @@ __all__ = [
     "EffectUnknown",
     "EncodeError",
     "InboxFull",
+    "KeyMissing",
     "LeaseHeld",
     "LeaseLost",
     "NotDurable",
+    "NotEncrypted",
     "OutcomeUnknown",
     "Parked",
     "ServerRefused",
@@ -76,6 +78,14 @@ class EncodeError(BlackboardError, TypeError):
 
 class CorruptValue(BlackboardError):
     """The store answered with bytes that are not what was written; `key` names them. Nothing was changed."""
+
+
+class KeyMissing(CorruptValue):
+    """What is stored is encrypted with a key that the settings do not have; `key_id` names it. Nothing was shown."""
+
+
+class NotEncrypted(CorruptValue):
+    """Plaintext stands where the namespace is encrypted: it was stored before, or put there. Nothing was shown."""
 
 
 class StateInvalid(BlackboardError, ValueError):

@@ -6,6 +6,7 @@ error names the value, where it was written and how to mend it.
 
 from __future__ import annotations
 
+import base64
 import difflib
 import os
 import re
@@ -13,7 +14,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, ValidationError, field_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    SecretStr,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from blackboard.errors import ConfigError
@@ -21,7 +32,7 @@ from blackboard.keys import check_id
 from blackboard.layers import Layer, environment, merge, place, read
 from blackboard.quantities import Duration, Expiry, Size
 
-__all__ = ["Backend", "CheckpointNamespace", "Durability", "MemoryNamespace", "Namespace", "Settings"]
+__all__ = ["Backend", "CheckpointNamespace", "Durability", "Encryption", "MemoryNamespace", "Namespace", "Settings"]
 
 PREFIX = "BLACKBOARD_"
 
@@ -106,6 +117,65 @@ class Backend(_Table):
             yield name, _masked(value) if name == "url" and isinstance(value, str) else value
 
 
+class Encryption(_Table):
+    """How what a namespace holds is encrypted: needs the extra `crypto`. No key is ever shown or logged."""
+
+    if TYPE_CHECKING:  # keys are given as text, so the annotations are not the parameters
+
+        def __init__(self, **values: Any) -> None: ...
+
+    keys: dict[str, SecretStr]
+    """The keys by id, each 32 random bytes in base64; an id is 1 to 64 letters, digits, `.`, `_` or `-` in any case."""
+    current: str
+    """Id of the key that everything new is encrypted with; the others only read."""
+    accept_plaintext: bool = False
+    """Whether what was stored before the namespace was encrypted may be read; what is written is encrypted all the same."""
+
+    @field_validator("keys")
+    @classmethod
+    def _keys(cls, keys: dict[str, SecretStr]) -> dict[str, SecretStr]:
+        for key_id, secret in keys.items():
+            if not _KEY_ID.fullmatch(key_id):
+                raise ConfigError("an id of a key is 1 to 64 letters, digits, dots, underscores or dashes")
+            _key_bytes(key_id, secret)
+        return {key_id.lower(): secret for key_id, secret in keys.items()}
+
+    @field_validator("current")
+    @classmethod
+    def _current(cls, current: str) -> str:
+        return current.lower()
+
+    @model_validator(mode="after")
+    def _known(self) -> Self:
+        if self.current not in self.keys:
+            raise ConfigError(
+                f"current names a key that is not there; keys has {', '.join(sorted(self.keys)) or 'none'}"
+            )
+        return self
+
+    def key(self, key_id: str) -> bytes:
+        """Return a key's 32 bytes."""
+        return _key_bytes(key_id, self.keys[key_id])
+
+
+_KEY_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+
+KEY_BYTES = 32
+"""Bytes of a key of AES-256."""
+
+
+def _key_bytes(key_id: str, secret: SecretStr) -> bytes:
+    try:
+        key = base64.b64decode(secret.get_secret_value(), validate=True)
+    except ValueError:
+        raise ConfigError(f"key {key_id!r} is not base64; make one with: openssl rand -base64 {KEY_BYTES}") from None
+    if len(key) != KEY_BYTES:
+        raise ConfigError(
+            f"key {key_id!r} has {len(key)} bytes, not {KEY_BYTES}; make one with: openssl rand -base64 {KEY_BYTES}"
+        )
+    return key
+
+
 class CheckpointNamespace(_Table):
     """A hot namespace: the policy of the threads that are kept in it."""
 
@@ -135,6 +205,8 @@ class CheckpointNamespace(_Table):
     """How long the result of an effect that was claimed across threads is kept."""
     takeover_cap: Count = 8
     """How many takeovers without a commit between them put a thread into quarantine."""
+    encryption: Encryption | None = None
+    """Keys to encrypt with, `keys` by id and `current`, and `accept_plaintext`; none stores what is given."""
 
 
 class MemoryNamespace(_Table):
@@ -259,8 +331,10 @@ def _problems(model: type[BaseModel], found: Mapping[str, Any]) -> Iterator[tupl
     elif found["type"].startswith("union_tag"):
         yield (*route, "kind"), 'set kind = "checkpoint" or kind = "memory"'
     else:
+        told = f"{found['msg'][:1].lower()}{found['msg'][1:]}"
         shown = _masked(found["input"]) if isinstance(found["input"], str) else found["input"]
-        yield route, f"{found['msg'][:1].lower()}{found['msg'][1:]}, got {shown!r:.200}"
+        secret = model is Encryption or "encryption" in route
+        yield route, told if secret else f"{told}, got {shown!r:.200}"
 
 
 def _unknown(name: str, model: type[BaseModel]) -> str:

@@ -51,7 +51,7 @@ UNSHOWN = {
     "Meta": {"of"},
     "OpenEffect": {"parse"},
     "Run": {"settle", "begin", "resume", "leave"},
-    "SettledEffect": {"parse"},
+    "SettledEffect": {"parse", "spell"},
     "Settings": {"settings_customise_sources"},
 }
 """Methods that only the library itself calls."""

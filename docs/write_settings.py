@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 from annotated_types import Ge, Le
 from pydantic import BaseModel, BeforeValidator
 from pydantic.fields import FieldInfo
 
-from blackboard.settings import Backend, CheckpointNamespace, MemoryNamespace
+from blackboard.settings import Backend, CheckpointNamespace, Encryption, MemoryNamespace
 
 PAGE = Path(__file__).parent / "reference" / "settings.md"
 TABLES: dict[str, type[BaseModel]] = {
     "backend": Backend,
     "checkpoint": CheckpointNamespace,
+    "encryption": Encryption,
     "memory": MemoryNamespace,
 }
 KINDS = {"seconds": "duration", "_expiry": "duration or none", "size": "size", "_count": "count"}
@@ -25,8 +26,8 @@ def table(model: type[BaseModel]) -> str:
     """Return the Markdown table of a model's fields."""
     rows = ["| name | default | takes | meaning |", "|---|---|---|---|"]
     for name, field in model.model_fields.items():
-        default = "none" if field.default is None else field.default
-        rows.append(f"| `{name}` | `{default}` | {_takes(field)} | {_one_line(field.description)} |")
+        default = "" if field.is_required() else f"`{'none' if field.default is None else field.default}`"
+        rows.append(f"| `{name}` | {default} | {_takes(field)} | {_one_line(field.description)} |")
     return "\n".join(rows)
 
 
@@ -63,6 +64,12 @@ def _plain(field: FieldInfo) -> str:
     choices = [choice for choice in get_args(field.annotation) if isinstance(choice, str)]
     if choices:
         return ", ".join(f"`{choice}`" for choice in choices)
+    if field.annotation in (str, bool):
+        return {str: "text", bool: "true or false"}[field.annotation]
+    if get_origin(field.annotation) is dict:
+        return "table"
+    if Encryption in get_args(field.annotation):
+        return "table or none"
     return "path or none" if Path in get_args(field.annotation) else "text or none"
 
 

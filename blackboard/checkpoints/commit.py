@@ -10,8 +10,10 @@ from typing import Literal
 from blackboard import keys
 from blackboard.checkpoints.channels import Channel, Items, Keep, Kind, Ref, Segments, Value, digest
 from blackboard.checkpoints.manifest import head_frame, log_frame, ref_frame, text_frames
+from blackboard.checkpoints.sealing import seal_items, seal_texts, value_place
 from blackboard.claims.effect import Settlement
 from blackboard.claims.lease import Token
+from blackboard.codec.cipher import Seal
 from blackboard.errors import EncodeError, StoreRegressed
 from blackboard.settings import CheckpointNamespace
 
@@ -91,12 +93,15 @@ class _Push:
 
 
 class Arguments:
-    """One commit spelled for the script; `whole` sends everything, whatever should be stored already."""
+    """One commit spelled for the script; `whole` sends everything, whatever should be stored already.
 
-    def __init__(self, place: Place, *, whole: bool) -> None:
+    With a seal nothing leaves unencrypted but ids, names, `next` and numbers.
+    """
+
+    def __init__(self, place: Place, *, whole: bool, seal: Seal | None = None) -> None:
         self.thread = keys.ThreadKeys.of(place.namespace, place.thread)
         self.lineage, self.checkpoint, self.op = place.lineage, place.checkpoint, place.op
-        self._place, self._whole = place, whole
+        self._place, self._whole, self._seal = place, whole, seal
         self.refs: dict[str, Ref] = {}
         self._pushes: list[_Push] = []
         self._keys: list[str] = []
@@ -122,10 +127,15 @@ class Arguments:
                 "store it as an artifact or raise the limit",
                 path=name,
             )
+        seal, thread = self._seal, self._place.thread
         if len(data) <= policy.inline_limit:
+            if seal is not None:
+                data = seal.seal(data, *value_place(thread, name, None))
             return self._stand(name, base if base is not None and base.inline == data else Ref("value", inline=data))
-        named = digest(data)
+        named = digest(data) if seal is None else seal.digest(data, thread, name)
         stored = base is not None and base.digest == named and not self._whole
+        if seal is not None and not stored:
+            data = seal.seal(data, *value_place(thread, name, named))
         self._values += [named, b"" if stored else data]
         return self._stand(name, Ref("value", digest=named))
 
@@ -136,6 +146,9 @@ class Arguments:
         if not new:
             self._refer(name, base)
             return self._stand(name, Ref(items.kind, segments=base))
+        if self._seal is not None:
+            start = sum(count for _, count in base)
+            new = seal_items(self._seal, (self._place.thread, self.lineage, name), start, new)
         fresh: Segments = (*base, (self.op, len(new)))
         pushed, counted = fresh, -1
         tail_key = key = self.thread.log(name, self.op, self.lineage)
@@ -210,6 +223,10 @@ class Arguments:
         fence = self._place.token.fence if self._place.token else 0
         head = head_frame(commit.step, self.op, fence, parent=commit.follows or commit.parent, following=commit.next)
         texts = text_frames(cursors=commit.cursors, pending=commit.pending, result=commit.result, extra=commit.extra)
+        if self._seal is not None:
+            place = (self._place.thread, self.lineage, self.checkpoint)
+            refs = self.refs | {push.name: Ref(push.kind, segments=push.fresh) for push in self._pushes}
+            texts = seal_texts(self._seal, place, head, refs, texts)
         return b"".join((head, texts, *self._static))
 
     def chosen(self, flags: bytes) -> dict[str, Ref]:

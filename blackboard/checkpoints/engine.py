@@ -14,7 +14,9 @@ from blackboard.checkpoints.reading import Reader, Reading, Snapshot
 from blackboard.checkpoints.refusal import Asked, refusal, still_standing
 from blackboard.checkpoints.retention import RESERVE_MS, Retention
 from blackboard.claims import registry
+from blackboard.claims.effect import Effects
 from blackboard.claims.lease import Token
+from blackboard.codec.cipher import Seal, sealed
 from blackboard.errors import BlackboardError, ConfigError, OutcomeUnknown, StoreRegressed, ThreadGone
 from blackboard.settings import CheckpointNamespace
 from blackboard.store.client import Store
@@ -61,8 +63,10 @@ class Engine:
 
     def __init__(self, store: Store, namespace: str, policy: CheckpointNamespace) -> None:
         self.store, self.namespace, self.policy = store, namespace, policy
+        self.seal = Seal.of(namespace, policy.encryption)
+        self.effects = Effects(store, namespace, self.seal)
         self.retention = Retention(store, namespace)
-        self.reader = Reader(store, namespace)
+        self.reader = Reader(store, namespace, seal=self.seal)
         self._entered: dict[str, str] = {}
         self._keep_ms = max(1000, int(2000 * store.retry_deadline))
         self._idle_ms = "" if policy.idle_ttl is None else str(max(1, int(policy.idle_ttl * 1000)))
@@ -129,7 +133,8 @@ class Engine:
         fence, incarnation = shown(token)
         args: list[bytes | str | int] = [fence, incarnation, self._idle_ms, RESERVE_MS, own[len(where.prefix) + 1 :]]
         for write in writes:
-            args += [write.field, write.data, int(write.overwrite)]
+            data = sealed(self.seal, write.data, "write", thread, lineage, checkpoint, write.field)
+            args += [write.field, data, int(write.overwrite)]
         for _ in range(_ROUNDS):
             reply = await self.store.call(_WRITES, names, args)
             if reply[0] == b"OK":
@@ -202,7 +207,7 @@ class Engine:
         """
         whole = False
         for _ in range(_ROUNDS):
-            spelled = Arguments(place, whole=whole)
+            spelled = Arguments(place, whole=whole, seal=self.seal)
             spelled.add(commit, self.policy)
             args = spelled.args(commit, self._keep_ms, self._idle_ms)
             reply = await self.store.call(_COMMIT, spelled.keys(commit), args)

@@ -6,11 +6,13 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 
 from blackboard import keys
-from blackboard.checkpoints.channels import Ref
 from blackboard.checkpoints.manifest import Manifest, Meta, parse, spell
+from blackboard.checkpoints.resealing import Resealing
+from blackboard.checkpoints.sealing import open_manifest
 from blackboard.checkpoints.seeding import SLICE_ITEMS, Seeding
 from blackboard.checkpoints.walk import checkpoints, members, pairs, unmoved
 from blackboard.claims.record import SettledEffect
+from blackboard.codec.cipher import Seal
 from blackboard.errors import CheckpointMissing, StoreRegressed, ThreadGone
 from blackboard.store.client import Store
 
@@ -18,10 +20,13 @@ __all__ = ["Copier"]
 
 
 class Copier:
-    """Copies threads of one namespace; the source is only read, and the copy owes it nothing."""
+    """Copies threads of one namespace; the source is only read, and the copy owes it nothing.
 
-    def __init__(self, store: Store, namespace: str) -> None:
-        self._store, self._namespace = store, namespace
+    What is encrypted is decrypted and encrypted anew with the current key, for it opens in its own thread only.
+    """
+
+    def __init__(self, store: Store, namespace: str, seal: Seal | None = None) -> None:
+        self._store, self._namespace, self._seal = store, namespace, seal
 
     async def fork(self, thread: str, to: str, *, checkpoint: str | None = None, lineage: str = "") -> str:
         """Make a new thread that stands where a checkpoint of another stood (the newest, or the one named).
@@ -33,13 +38,19 @@ class Copier:
         source = keys.ThreadKeys.of(self._namespace, thread)
         manifest = await self._manifest(source, thread, checkpoint, lineage)
         target = await Seeding.begin(self._store, self._namespace, to)
-        digests = [ref.digest for ref in manifest.refs.values() if ref.digest is not None]
-        await self._values(source, target, digests)
+        moving = self._moving(thread, target)
+        if moving is None:
+            digests = [ref.digest for ref in manifest.refs.values() if ref.digest is not None]
+            await self._values(source, target, digests)
+            alone = replace(manifest, parent=None)
+        else:
+            alone = await moving.manifest(manifest, lineage, "", parent=None)
         for name, ref in manifest.refs.items():
-            await self._segments(source, target, name, ref, lineage)
+            for segment, count in ref.segments:
+                old, new = source.log(name, segment, lineage), target.where.log(name, segment)
+                await self._list(old, target, new, count, moving)
         async for effects in self._effects(source, manifest):
-            await target.items("hash", target.where.effects, effects)
-        alone = replace(manifest, parent=None)
+            await target.items("hash", target.where.effects, moving.effects(effects) if moving else effects)
         await target.items("history", target.where.history(), [keys.encode(manifest.checkpoint)])
         await target.string(target.where.checkpoint(manifest.checkpoint), spell(alone))
         return await self._open(source, target, manifest.checkpoint, thread)
@@ -50,20 +61,25 @@ class Copier:
         newest = await self._manifest(source, thread, None, "")
         before = await unmoved(self._store, source, thread, [])
         target = await Seeding.begin(self._store, self._namespace, to)
+        moving = self._moving(thread, target)
         # Contents come after the checkpoints that refer to them: while the thread is driven they only grow.
         named = [part.decode() async for part in members(self._store, source.parts)]
         for lineage in ["", *(keys.decode(part[1:]) for part in named if part.startswith("@"))]:
-            await self._lineage(source, target, lineage)
+            await self._lineage(source, target, lineage, moving)
         async for part in members(self._store, source.parts):
-            await self._whole(source, target, part.decode())
-        async for some in pairs(self._store, source.values):
-            await target.items("hash", target.where.values, some)
+            await self._whole(source, target, part.decode(), moving)
+        if moving is None:
+            async for some in pairs(self._store, source.values):
+                await target.items("hash", target.where.values, some)
         async for effects in pairs(self._store, source.effects):
-            await target.items("hash", target.where.effects, effects)
+            await target.items("hash", target.where.effects, moving.effects(effects) if moving else effects)
         await unmoved(self._store, source, thread, before)
         return await self._open(source, target, newest.checkpoint, thread)
 
-    async def _lineage(self, source: keys.ThreadKeys, target: Seeding, lineage: str) -> None:
+    def _moving(self, thread: str, target: Seeding) -> Resealing | None:
+        return None if self._seal is None else Resealing(self._seal, thread, target)
+
+    async def _lineage(self, source: keys.ThreadKeys, target: Seeding, lineage: str, moving: Resealing | None) -> None:
         newest = await self._store.command("GET", source.latest(lineage))
         if newest is None:
             return
@@ -72,17 +88,21 @@ class Copier:
         async for page in checkpoints(self._store, source, lineage, newest):
             await target.items("history", target.where.history(lineage), [keys.encode(name) for name, _ in page])
             for name, data in page:
-                await target.string(target.where.checkpoint(name, lineage), data)
-                await self._writes(source, target, name, lineage)
+                body = await moving.checkpoint(name, lineage, data) if moving else data
+                await target.string(target.where.checkpoint(name, lineage), body)
+                await self._writes(source, target, name, lineage, moving)
         pins = [pin async for pin in members(self._store, source.pins(lineage))]
         if pins:
             await target.items("set", target.where.pins(lineage), pins)
         if lineage:
             await target.string(target.where.latest(lineage), newest)
 
-    async def _writes(self, source: keys.ThreadKeys, target: Seeding, checkpoint: str, lineage: str) -> None:
+    async def _writes(
+        self, source: keys.ThreadKeys, target: Seeding, checkpoint: str, lineage: str, moving: Resealing | None
+    ) -> None:
         written = await self._store.command("HGETALL", source.writes(checkpoint, lineage))
         if written:
+            written = moving.writes(lineage, checkpoint, written) if moving else written
             await target.items("hash", target.where.writes(checkpoint, lineage), written)
 
     async def _manifest(self, source: keys.ThreadKeys, thread: str, checkpoint: str | None, lineage: str) -> Manifest:
@@ -100,7 +120,9 @@ class Copier:
             raise CheckpointMissing(
                 f"thread {thread!r} has no checkpoint {checkpoint!r}", thread=thread, checkpoint=checkpoint
             )
-        return parse(keys.decode(name.decode()), data)
+        manifest = parse(keys.decode(name.decode()), data)
+        open_manifest(self._seal, thread, lineage, manifest)  # before anything is written
+        return manifest
 
     async def _values(self, source: keys.ThreadKeys, target: Seeding, digests: Sequence[str]) -> None:
         for start in range(0, len(digests), 50):
@@ -112,26 +134,27 @@ class Copier:
                 "hash", target.where.values, [x for pair in zip(some, bodies, strict=True) for x in pair]
             )
 
-    async def _segments(self, source: keys.ThreadKeys, target: Seeding, name: str, ref: Ref, lineage: str) -> None:
-        for segment, count in ref.segments:
-            key = target.where.log(name, segment)
-            part = key[len(target.where.prefix) + 1 :]
-            await self._list(source.log(name, segment, lineage), target, key, part, count)
-
-    async def _list(self, old: str, target: Seeding, new: str, part: str, count: int) -> None:
+    async def _list(self, old: str, target: Seeding, new: str, count: int, moving: Resealing | None) -> None:
+        part = new[len(target.where.prefix) + 1 :]
         for start in range(0, count, SLICE_ITEMS):
             items = await self._store.command("LRANGE", old, start, min(start + SLICE_ITEMS, count) - 1)
             if not items:
                 raise StoreRegressed("a segment of the thread that is copied is shorter than it was", lost="segment")
+            if moving is not None:
+                items = moving.items(old, start, items)
             await target.items("list", new, items, part=part, offset=start)
 
-    async def _whole(self, source: keys.ThreadKeys, target: Seeding, part: str) -> None:
+    async def _whole(self, source: keys.ThreadKeys, target: Seeding, part: str, moving: Resealing | None) -> None:
         """Copy what a part names: a segment, or writes that came before their checkpoint."""
         old, new = f"{source.prefix}:{part}", f"{target.where.prefix}:{part}"
         if part.startswith("writes"):
-            await target.items("hash", new, await self._store.command("HGETALL", old), part=part)
-        elif not part.startswith("@"):
-            await self._list(old, target, new, part, await self._store.command("LLEN", old))
+            written = await self._store.command("HGETALL", old)
+            if moving is not None:
+                lineage, checkpoint = (keys.decode(one) for one in part.removeprefix("writes").lstrip("@").split(":"))
+                written = moving.writes(lineage, checkpoint, written)
+            await target.items("hash", new, written, part=part)
+        elif not part.startswith("@") and (moving is None or moving.knows(old)):
+            await self._list(old, target, new, await self._store.command("LLEN", old), moving)
 
     async def _effects(self, source: keys.ThreadKeys, manifest: Manifest) -> AsyncIterator[list[bytes]]:
         """Yield fields and records of the effects that were settled when the checkpoint was made."""

@@ -11,7 +11,10 @@ from blackboard import keys
 from blackboard.checkpoints.channels import Ref, Segments
 from blackboard.errors import CorruptValue
 
-__all__ = ["Manifest", "Meta", "frame", "head_frame", "log_frame", "parse", "ref_frame", "spell", "text_frames"]
+__all__ = [
+    "Manifest", "Meta", "frame", "head_frame", "log_frame", "parse", "read_texts", "ref_frame", "sealed_frame", "spell",
+    "text_frames",
+]  # fmt: skip
 
 MAGIC = b"bb1"
 _LOGS = {"log": b"l", "map": b"m"}
@@ -22,7 +25,8 @@ _KINDS: Mapping[bytes, Any] = {b"l": "log", b"m": "map"}
 class Manifest:
     """One checkpoint without its contents: what to do next and where every channel stands.
 
-    `time` is server time in µs; `cursors`, `pending`, `result` and `extra` are bytes of the face that wrote them.
+    `time` is server time in µs; `cursors`, `pending`, `result` and `extra` are bytes of the face that wrote them, and
+    stand in `sealed` together as long as they are encrypted.
     """
 
     checkpoint: str
@@ -37,6 +41,7 @@ class Manifest:
     result: bytes = b""
     extra: bytes = b""
     refs: Mapping[str, Ref] = field(default_factory=dict[str, Ref])
+    sealed: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +103,11 @@ def text_frames(*, cursors: bytes, pending: bytes, result: bytes, extra: bytes) 
     return b"".join([frame(tag, payload) for tag, payload in tagged if payload])
 
 
+def sealed_frame(data: bytes) -> bytes:
+    """Spell the frames of the face, encrypted."""
+    return frame(b"s", data)
+
+
 def ref_frame(name: str, ref: Ref) -> bytes:
     """Spell where one channel stands."""
     if ref.kind != "value":
@@ -119,7 +129,7 @@ def spell(manifest: Manifest) -> bytes:
     head = head_frame(
         manifest.step, manifest.op, manifest.fence, parent=manifest.parent, following=manifest.next
     )  # fmt: skip
-    texts = text_frames(
+    texts = sealed_frame(manifest.sealed) if manifest.sealed else text_frames(
         cursors=manifest.cursors, pending=manifest.pending, result=manifest.result, extra=manifest.extra
     )  # fmt: skip
     refs = b"".join(ref_frame(name, ref) for name, ref in manifest.refs.items())
@@ -130,17 +140,29 @@ def parse(checkpoint: str, data: bytes) -> Manifest:
     """Read a stored manifest; raises CorruptValue for bytes that are not one."""
     try:
         return _parse(checkpoint, data)
-    except (ValueError, KeyError, IndexError, TypeError) as error:
+    except (ValueError, KeyError, IndexError, TypeError, StopIteration) as error:
         raise CorruptValue(f"checkpoint {checkpoint!r} is not readable: {error}", checkpoint=checkpoint) from error
+
+
+def read_texts(checkpoint: str, data: bytes) -> dict[bytes, bytes]:
+    """Read what `text_frames` spelled, by tag; raises CorruptValue for anything else."""
+    texts = {b"c": b"", b"p": b"", b"r": b"", b"x": b""}
+    try:
+        for payload in _frames(data, 0):
+            tag, _, rest = payload.partition(b" ")
+            texts[tag] = rest
+    except ValueError as error:
+        raise CorruptValue(f"checkpoint {checkpoint!r} is not readable: {error}", checkpoint=checkpoint) from error
+    return texts
 
 
 def _parse(checkpoint: str, data: bytes) -> Manifest:
     if not data.startswith(MAGIC):
         raise ValueError("it does not begin with bb1")
-    frames = _frames(data)
+    frames = _frames(data, len(MAGIC))
     time = int(next(frames))
     head: dict[str, Any] | None = None
-    texts = {b"c": b"", b"p": b"", b"r": b"", b"x": b""}
+    texts = {b"c": b"", b"p": b"", b"r": b"", b"x": b"", b"s": b""}
     refs: dict[str, Ref] = {}
     for payload in frames:
         tag, _, rest = payload.partition(b" ")
@@ -155,7 +177,7 @@ def _parse(checkpoint: str, data: bytes) -> Manifest:
         raise ValueError("it has no head")
     return Manifest(
         checkpoint, time, head["step"], head.get("parent"), head.get("next"), head["op"], head["fence"],
-        texts[b"c"], texts[b"p"], texts[b"r"], texts[b"x"], refs,
+        texts[b"c"], texts[b"p"], texts[b"r"], texts[b"x"], refs, texts[b"s"],
     )  # fmt: skip
 
 
@@ -168,8 +190,7 @@ def _ref(tag: bytes, where: bytes) -> Ref:
     return Ref(_KINDS[tag], segments=tuple((segment, int(count)) for segment, _, count in pairs))
 
 
-def _frames(data: bytes) -> Iterator[bytes]:
-    position = len(MAGIC)
+def _frames(data: bytes, position: int) -> Iterator[bytes]:
     while position < len(data):
         colon = data.index(b":", position)
         start, size = colon + 1, int(data[position:colon])

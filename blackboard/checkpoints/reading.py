@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from blackboard import keys
 from blackboard.checkpoints.channels import Ref
 from blackboard.checkpoints.manifest import Manifest, Meta, parse
+from blackboard.checkpoints.sealing import open_content, open_manifest, open_writes
+from blackboard.codec.cipher import Seal
 from blackboard.errors import CheckpointMissing, CorruptValue, ServerRefused, ServerUnavailable, StoreRegressed
 from blackboard.store.client import Store
 from blackboard.store.script import Script
@@ -57,8 +59,8 @@ class Reader:
     not declare, the same is read in two trips more; `declares` remembers that it has to be.
     """
 
-    def __init__(self, store: Store, namespace: str, *, declares: bool = False) -> None:
-        self._store, self._namespace = store, namespace
+    def __init__(self, store: Store, namespace: str, *, declares: bool = False, seal: Seal | None = None) -> None:
+        self._store, self._namespace, self._seal = store, namespace, seal
         self.declares = declares
 
     async def read(self, thread: str, checkpoint: str | None, lineage: str) -> Reading:
@@ -66,12 +68,32 @@ class Reader:
         place = _Place(keys.ThreadKeys.of(self._namespace, thread), thread, checkpoint, lineage)
         if not self.declares:
             try:
-                return await self._follow(place)
+                return self._opened(place, await self._follow(place))
             except ServerRefused as refused:
                 log.debug("a read that follows references was refused: %s", refused, extra={"thread_id": thread})
         reading = await self._declare(place)
         self.declares = True
-        return reading
+        return self._opened(place, reading)
+
+    def _opened(self, place: _Place, reading: Reading) -> Reading:
+        """Decrypt what was read, or refuse what the namespace's settings cannot show."""
+        snapshot = reading.snapshot
+        if snapshot is None:
+            return reading
+        seal, thread, lineage = self._seal, place.thread, place.lineage
+        refs, contents, writes = snapshot.manifest.refs, snapshot.contents, snapshot.writes
+        manifest = open_manifest(seal, thread, lineage, snapshot.manifest)
+        if seal is not None:
+            contents = {n: open_content(seal, (thread, lineage, n), refs[n], data) for n, data in contents.items()}
+        writes = open_writes(seal, thread, lineage, manifest.checkpoint, writes)
+        return replace(reading, snapshot=Snapshot(manifest, contents, writes))
+
+    def _listed(
+        self, thread: str, lineage: str, names: Sequence[bytes], bodies: Sequence[bytes | None]
+    ) -> list[Manifest]:
+        pairs = zip(names, bodies, strict=True)
+        found = [parse(keys.decode(name.decode()), data) for name, data in pairs if data is not None]
+        return [open_manifest(self._seal, thread, lineage, manifest) for manifest in found]
 
     async def history(self, thread: str, lineage: str, limit: int, before: str | None) -> list[Manifest]:
         """List manifests, newest first, in one trip; see `Engine.history`."""
@@ -81,7 +103,7 @@ class Reader:
         if not self.declares:
             try:
                 reply = await self._store.call(_HISTORY, names, [*page, where.checkpoints(lineage)])
-                return _manifests(reply[2::2], reply[3::2])
+                return self._listed(thread, lineage, reply[2::2], reply[3::2])
             except ServerRefused as refused:
                 log.debug("a history that follows references was refused: %s", refused, extra={"thread_id": thread})
         for _ in range(_ROUNDS):
@@ -89,7 +111,7 @@ class Reader:
             gets = [("GET", where.checkpoints(lineage) + name.decode()) for name in reply[2::2]]
             *found, incarnation = await self._store.batch([*gets, ("HGET", where.meta, "incarnation")])
             if not gets or incarnation == reply[1]:
-                return _manifests(reply[2::2], found)
+                return self._listed(thread, lineage, reply[2::2], found)
         raise _restless(thread)
 
     async def _follow(self, place: _Place) -> Reading:
@@ -186,11 +208,6 @@ class _Place:
                 manifest = parse(keys.decode(name.decode()), data)
                 contents = dict(_contents(thread, manifest, values, logs))
                 return Reading(Meta.of(meta), int(now), Snapshot(manifest, contents, _pairs(pending)), _pairs(opened))
-
-
-def _manifests(names: Sequence[bytes], bodies: Sequence[bytes | None]) -> list[Manifest]:
-    pairs = zip(names, bodies, strict=True)
-    return [parse(keys.decode(name.decode()), data) for name, data in pairs if data is not None]
 
 
 def _segments(manifest: Manifest) -> list[tuple[str, str, int]]:

@@ -7,7 +7,7 @@ whoever carries the effect out, and attach the reference by which they know it a
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from blackboard import keys
@@ -23,8 +23,9 @@ from blackboard.claims.outcome import (
     downstream_key,
     refused,
 )
-from blackboard.claims.record import OpenEffect, Semantics, SettledEffect, SettledState, Settlement, pack
+from blackboard.claims.record import OpenEffect, Semantics, SettledEffect, SettledState, Settlement, body_kind, pack
 from blackboard.claims.refusal import About, expect, number, text
+from blackboard.codec.cipher import Seal, opened, sealed
 from blackboard.errors import ConfigError
 from blackboard.store.client import Store
 from blackboard.store.script import Script
@@ -66,10 +67,11 @@ class Effects:
     nothing committed yet), StoreRegressed, CorruptValue.
     """
 
-    def __init__(self, store: Store, namespace: str) -> None:
+    def __init__(self, store: Store, namespace: str, seal: Seal | None = None) -> None:
         keys.threads(namespace, 0)
         self._store = store
         self._namespace = namespace
+        self._seal = seal
 
     async def begin(
         self, token: Token, key: str, *, semantics: Semantics, fingerprint: str, op: str | None = None
@@ -79,9 +81,21 @@ class Effects:
         `fingerprint` stands for the arguments. A started effect of a driver that is gone is started again, attempt + 1,
         if it is at-least-once, and Unknown if it is (or was begun as) at-most-once.
         """
-        about = self._about(token, key)
+        about, thread, op = self._about(token, key), token.thread, op or self._store.op_id()
+        if self._seal is None:
+            return self._open(thread, key, await self._begin(about, token, semantics, fingerprint, op))
+        own = self._seal.fingerprint(fingerprint, thread, key)
+        answer = await self._begin(about, token, semantics, own, op)
+        if isinstance(answer, Mismatch):
+            # The record may have been made with a key that was replaced since, or in the thread that this is a copy of.
+            again = self._seal.fingerprint(fingerprint, thread, key, like=answer.fingerprint)
+            if again == answer.fingerprint:
+                answer = await self._begin(about, token, semantics, again, op)
+        return self._open(thread, key, answer)
+
+    async def _begin(self, about: About, token: Token, semantics: Semantics, fingerprint: str, op: str) -> Answer:
+        key = about.effect or ""
         where = keys.ThreadKeys.of(self._namespace, token.thread)
-        op = op or self._store.op_id()
         asked = (where.meta, where.lock, where.effects, where.effects_open, where.latest(), where.history())
         args = (token.owner, token.fence, token.incarnation or "", key, check_semantics(semantics), fingerprint, op)
         reply = await self._store.call(BEGIN, asked, args)
@@ -91,6 +105,15 @@ class Effects:
         expect(about, reply, "RUN")
         downstream = downstream_key(self._namespace, token.thread, text(reply[2]), key)
         return Start(token, key, number(reply[1]), downstream, semantics, fingerprint, op)
+
+    def _open(self, thread: str, key: str, answer: Answer) -> Answer:
+        match answer:
+            case Done():
+                return replace(answer, result=opened(self._seal, answer.result, "result", thread, key))
+            case Failed() if answer.error:
+                return replace(answer, error=opened(self._seal, answer.error, "error", thread, key))
+            case _:
+                return answer
 
     async def complete(self, start: Start, result: bytes, *, op: str | None = None) -> None:
         """Record the result; from then on every begin answers Done with it."""
@@ -143,19 +166,19 @@ class Effects:
             token.fence,
             token.owner,
             start.op,
-            result,
+            sealed(self._seal, result, "result", token.thread, start.key),
         )
         return Settlement(start.key, _claim(start), record)
 
     async def open(self, thread: str) -> list[OpenEffect]:
         """List the effects that are running or unknown, the oldest first. Needs no lease."""
-        opened, _ = await self._list(thread, 0)
-        return sorted(_parsed(OpenEffect, opened), key=lambda effect: (effect.started_at, effect.key))
+        unsettled, _ = await self._list(thread, 0)
+        return sorted(_parsed(OpenEffect, unsettled), key=lambda effect: (effect.started_at, effect.key))
 
     async def all(self, thread: str) -> list[OpenEffect | SettledEffect]:
         """List every effect of a thread, by key; an open one comes before a settled one. Needs no lease."""
-        opened, settled = await self._list(thread, 1)
-        found = [*_parsed(OpenEffect, opened), *_parsed(SettledEffect, settled)]
+        unsettled, settled = await self._list(thread, 1)
+        found = [*_parsed(OpenEffect, unsettled), *(self._show(thread, one) for one in _parsed(SettledEffect, settled))]
         return sorted(found, key=lambda effect: effect.key)
 
     async def settled(self, thread: str, names: Sequence[str]) -> dict[str, SettledEffect]:
@@ -163,12 +186,18 @@ class Effects:
         where = keys.ThreadKeys.of(self._namespace, thread)
         records = await self._store.command("HMGET", where.effects, *names)
         pairs = zip(names, records, strict=True)
-        return {name: SettledEffect.parse(name.encode(), record) for name, record in pairs if record is not None}
+        found = {name: SettledEffect.parse(name.encode(), record) for name, record in pairs if record is not None}
+        return {name: self._show(thread, effect) for name, effect in found.items()}
 
     async def _list(self, thread: str, settled: int) -> tuple[list[bytes], list[bytes]]:
         where = keys.ThreadKeys.of(self._namespace, thread)
-        opened, rest = await self._store.call(LIST, (where.meta, where.effects, where.effects_open), (settled,))
-        return opened, rest
+        unsettled, rest = await self._store.call(LIST, (where.meta, where.effects, where.effects_open), (settled,))
+        return unsettled, rest
+
+    def _show(self, thread: str, effect: SettledEffect) -> SettledEffect:
+        if effect.state != "done" and not effect.result:
+            return effect
+        return replace(effect, result=opened(self._seal, effect.result, body_kind(effect.state), thread, effect.key))
 
     async def _settle(
         self,
@@ -183,6 +212,8 @@ class Effects:
         about = self._about(token, key)
         where = keys.ThreadKeys.of(self._namespace, token.thread)
         op = op or self._store.op_id()
+        if body or state == "done":
+            body = sealed(self._seal, body, body_kind(state), token.thread, key)
         args = (token.owner, token.fence, token.incarnation or "", key, claim, state, op, body)
         expect(about, await self._store.call(SETTLE, _settled_keys(where), args), "OK")
 

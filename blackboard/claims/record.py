@@ -7,7 +7,7 @@ from typing import Literal, cast
 
 from blackboard.errors import CorruptValue
 
-__all__ = ["OpenEffect", "Semantics", "SettledEffect", "SettledState", "Settlement", "pack", "unpack"]
+__all__ = ["OpenEffect", "Semantics", "SettledEffect", "SettledState", "Settlement", "body_kind", "pack", "unpack"]
 
 Semantics = Literal["at-least-once", "at-most-once"]
 SettledState = Literal["done", "failed", "retry", "abandoned"]
@@ -17,6 +17,11 @@ def pack(*items: bytes | str | int) -> bytes:
     """Spell items as frames; a prefix of the items is a prefix of the bytes."""
     raw = [item if isinstance(item, bytes) else str(item).encode() for item in items]
     return b"".join(b"%d:%b" % (len(item), item) for item in raw)
+
+
+def body_kind(state: str) -> str:
+    """Say what the body of a settled record is; sealed, neither can be put in place of the other."""
+    return "result" if state == "done" else "error"
 
 
 def unpack(data: bytes) -> list[bytes]:
@@ -88,6 +93,13 @@ class SettledEffect:
         return cls(
             key.decode(), checkpoint or None, int(settled), cast("SettledState", state), int(attempt), fingerprint,
             op, int(fence), owner, begun, result,
+        )  # fmt: skip
+
+    def spell(self) -> bytes:
+        """Spell the record as it is stored."""
+        return pack(
+            self.checkpoint or "", self.settled_at, self.state, self.attempt, self.fingerprint, self.op, self.fence,
+            self.owner, self.begun, self.result,
         )  # fmt: skip
 
 

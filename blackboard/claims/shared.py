@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
 from blackboard import keys
 from blackboard.claims.keeper import Keeper
 from blackboard.claims.lease import milliseconds, new_owner
-from blackboard.claims.outcome import Refusal, Unknown, check_semantics, downstream_key, refused
-from blackboard.claims.record import Semantics, SettledState
+from blackboard.claims.outcome import Done, Failed, Mismatch, Refusal, Unknown, check_semantics, downstream_key, refused
+from blackboard.claims.record import Semantics, SettledState, body_kind
 from blackboard.claims.refusal import About, expect, number, text
+from blackboard.codec.cipher import Seal, opened, sealed
 from blackboard.errors import LeaseLost
 from blackboard.quantities import seconds
 from blackboard.store.client import Store
@@ -120,9 +121,9 @@ class SharedEffects:
     effect was taken over, resolved or settled by another (`holder`, `newest` and `state` say which), EffectBusy.
     """
 
-    def __init__(self, store: Store, namespace: str, *, keep: float = KEEP) -> None:
+    def __init__(self, store: Store, namespace: str, *, keep: float = KEEP, seal: Seal | None = None) -> None:
         keys.threads(namespace, 0)
-        self._store = store
+        self._store, self._seal = store, seal
         self._namespace = namespace
         self._keep = milliseconds(seconds(keep, what="keep"))
 
@@ -135,13 +136,21 @@ class SharedEffects:
         After its lease has lapsed, an at-least-once effect is claimed anew, attempt + 1; an at-most-once one is Unknown.
         """
         owner, life = keys.check_id(owner or new_owner(), "owner"), seconds(ttl, what="ttl")
-        args = (owner, milliseconds(life), check_semantics(semantics), fingerprint, op or self._store.op_id())
+        plain, op = fingerprint, op or self._store.op_id()
+        if self._seal is not None:
+            fingerprint = self._seal.fingerprint(plain, "", key)
         while True:
             sent = time.monotonic()
+            args = (owner, milliseconds(life), check_semantics(semantics), fingerprint, op)
             reply = await self._store.call(BEGIN, (keys.effect(self._namespace, key),), args)
             answer = refused(key, reply)
+            if isinstance(answer, Mismatch) and self._seal is not None and fingerprint != answer.fingerprint:
+                # The record may have been made with a key that was replaced since.
+                fingerprint = self._seal.fingerprint(plain, "", key, like=answer.fingerprint)
+                if fingerprint == answer.fingerprint:
+                    continue
             if answer is not None:
-                return answer
+                return self._open(key, answer)
             expect(About(self._namespace, effect=key), reply, "RUN")
             about = About(self._namespace, owner=owner, fence=number(reply[2]), effect=key)
             claim = Claim(
@@ -149,6 +158,15 @@ class SharedEffects:
             )
             if claim.remaining > 0:
                 return claim
+
+    def _open(self, key: str, answer: Refusal) -> Refusal:
+        match answer:
+            case Done():
+                return replace(answer, result=opened(self._seal, answer.result, "result", "", key))
+            case Failed() if answer.error:
+                return replace(answer, error=opened(self._seal, answer.error, "error", "", key))
+            case _:
+                return answer
 
     def hold(self, claim: Claim) -> Keeper[Claim]:
         """Renew a claim while the body of `async with` runs; see `Keeper`. Leaving records nothing."""
@@ -193,9 +211,12 @@ class SharedEffects:
         if reply[0] is None:
             return None
         state, owner, fence, attempt, started, semantics, fingerprint, ref = (text(part) for part in reply[:-1])
+        body = reply[-1]
+        if body or state == "done":
+            body = opened(self._seal, body, body_kind(state), "", key)
         return SharedEffect(
             key, cast("SettledState", state), owner, int(fence), int(attempt), int(started), cast("Semantics", semantics),
-            fingerprint, ref or None, reply[-1],
+            fingerprint, ref or None, body,
         )  # fmt: skip
 
     async def _end(self, claim: Claim, state: SettledState | Literal["unknown"], body: bytes, op: str | None) -> None:
@@ -203,6 +224,9 @@ class SharedEffects:
         claim.given_back = True
 
     async def _settle(self, about: About, state: str, body: bytes, op: str | None) -> None:
-        key = keys.effect(self._namespace, cast("str", about.effect))
+        effect = cast("str", about.effect)
+        key = keys.effect(self._namespace, effect)
+        if body or state == "done":
+            body = sealed(self._seal, body, body_kind(state), "", effect)
         args: tuple[Any, ...] = (about.owner, about.fence, state, op or self._store.op_id(), body, self._keep)
         expect(about, await self._store.call(SETTLE, (key,), args), "OK")

@@ -77,7 +77,7 @@ async def _enter(engine: Engine, run: Run[S], entry: Entry[S], types: Types) -> 
     else:
         await _check_progress(engine, run, reading)
         run.resume(reading.snapshot, reading.meta)
-        await _plan(run, Effects(engine.store, engine.namespace), reading, types)
+        await _plan(run, engine.effects, reading, types)
     return run
 
 

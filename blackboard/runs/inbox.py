@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from blackboard import keys
 from blackboard.checkpoints.engine import Engine
 from blackboard.checkpoints.refusal import Asked, refusal
 from blackboard.codec import Types, decode, encode
+from blackboard.codec.cipher import opened, sealed
 from blackboard.errors import InboxFull
 from blackboard.store.script import Script
 
@@ -68,15 +69,19 @@ class Inbox:
         start = "-"
         while True:
             rows = await self._engine.store.command("XRANGE", where.inbox, start, "+", "COUNT", PAGE)
-            letters += [_letter(*row) for row in rows]
+            letters += [self._open(thread, _letter(*row)) for row in rows]
             if len(rows) < PAGE:
                 return letters
             start = f"({letters[-1].id}"
 
+    def _open(self, thread: str, letter: Letter) -> Letter:
+        value = opened(self._engine.seal, letter.value, letter.kind, thread, letter.name)
+        return replace(letter, value=value)
+
     async def _put(self, thread: str, kind: str, name: str, value: Any, key: str | None) -> Answer:
         engine = self._engine
         where = keys.ThreadKeys.of(engine.namespace, thread)
-        body = encode(value, path="value")
+        body = sealed(engine.seal, encode(value, path="value"), kind, thread, name)
         keep_ms = max(1000, int(2000 * engine.store.retry_deadline))
         names = [where.meta, where.latest(), where.inbox, where.answers, where.ops]
         unique = "" if key is None else keys.check_id(key, "key of a signal")

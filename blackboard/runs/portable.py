@@ -10,10 +10,11 @@ from typing import Any, BinaryIO, cast
 from blackboard import keys
 from blackboard.checkpoints.engine import Engine
 from blackboard.checkpoints.manifest import parse
+from blackboard.checkpoints.sealing import open_manifest
 from blackboard.checkpoints.seeding import Seeding
 from blackboard.checkpoints.walk import checkpoints, letters, members, pairs, segment, unmoved
 from blackboard.claims.record import SettledEffect
-from blackboard.errors import ThreadGone
+from blackboard.errors import ConfigError, ThreadGone
 from blackboard.runs.intact import checked
 from blackboard.runs.lines import (
     AnswerLine,
@@ -47,6 +48,7 @@ async def export_thread(engine: Engine, thread: str) -> AsyncIterator[bytes]:
     the SHA-256 of the lines before it. Raises ThreadGone, and ServerUnavailable if the thread is pruned meanwhile: what
     was yielded by then has no last line and is refused by `import_thread`.
     """
+    _check_plain(engine)
     counts: Counter[str] = Counter()
     seal = hashlib.sha256()
     async for line in _Export(engine, thread).lines():
@@ -57,6 +59,14 @@ async def export_thread(engine: Engine, thread: str) -> AsyncIterator[bytes]:
     yield End(counts=dict(counts), sha256=seal.hexdigest()).spell()
 
 
+def _check_plain(engine: Engine) -> None:
+    if engine.seal is not None:
+        raise ConfigError(
+            f"namespace {engine.namespace!r} is encrypted, and a file of a thread is not: copy the thread instead",
+            value=engine.namespace,
+        )
+
+
 async def import_thread(engine: Engine, file: BinaryIO, *, to: str | None = None) -> str:
     """Store an exported thread under its own id or `to`, which nobody may use; returns that id.
 
@@ -65,6 +75,7 @@ async def import_thread(engine: Engine, file: BinaryIO, *, to: str | None = None
     now by this namespace's settings. Raises ConfigError naming the line of a file that is cut, changed, newer or
     foreign, and ThreadExists; nothing was stored then. After an outage what was stored goes with a sweep.
     """
+    _check_plain(engine)
     start = file.tell()
     header = checked(engine.namespace, file, to)
     thread = header.thread if to is None else keys.check_id(to, "thread id")
@@ -124,7 +135,7 @@ class _Export:
         async for page in checkpoints(store, where, lineage, newest):
             written = await store.batch([("HGETALL", where.writes(name, lineage)) for name, _ in page])
             for (name, data), flat in zip(page, written, strict=True):
-                yield CheckpointLine.of(lineage, parse(name, data))
+                yield CheckpointLine.of(lineage, open_manifest(None, self._thread, lineage, parse(name, data)))
                 for line in _writes(lineage, name, flat, early=False):
                     yield line
         async for pin in members(store, where.pins(lineage)):

@@ -15,7 +15,7 @@ from blackboard.checkpoints.manifest import Meta
 from blackboard.checkpoints.prune import Pruner
 from blackboard.checkpoints.reading import Snapshot
 from blackboard.checkpoints.state import Draft, StateChannels
-from blackboard.claims.effect import Effects, OpenEffect, Settlement
+from blackboard.claims.effect import OpenEffect, Settlement
 from blackboard.claims.lease import Lease
 from blackboard.codec import Types, decode, encode
 from blackboard.errors import AlreadyFinished, ConfigError, OutcomeUnknown, UncommittedChanges
@@ -72,7 +72,7 @@ class Run(Generic[S]):
         self.result: Any = None
         self.lease = lease
         self._engine, self._channels, self._types = engine, channels, types
-        self._effects = Effects(engine.store, engine.namespace)
+        self._effects = engine.effects
         self._checkpoint: str | None = None
         self._sequence = 0
         self._refs: Mapping[str, Any] = {}

@@ -16,7 +16,7 @@ from blackboard.checkpoints.fork import Copier
 from blackboard.checkpoints.manifest import Manifest, Meta
 from blackboard.checkpoints.prune import Pruned, Pruner
 from blackboard.checkpoints.rewind import rewind
-from blackboard.claims.effect import Effects, OpenEffect, SettledEffect
+from blackboard.claims.effect import OpenEffect, SettledEffect
 from blackboard.claims.lease import Holder, Leases
 from blackboard.codec import Types, decode, encode
 from blackboard.errors import ConfigError, ThreadGone
@@ -69,7 +69,7 @@ class Thread:
 
     async def effects(self) -> Sequence[OpenEffect | SettledEffect]:
         """List the effects of the thread, settled and open."""
-        return await Effects(self.engine.store, self.engine.namespace).all(self.id)
+        return await self.engine.effects.all(self.id)
 
     async def holder(self) -> Holder | None:
         """Tell who drives the thread."""
@@ -105,12 +105,12 @@ class Thread:
         Effects that were settled by then come along, later ones do not, and letters do not. Raises ThreadExists,
         CheckpointMissing, ThreadGone. If it does not come to the end, nothing of the new thread is seen.
         """
-        await Copier(self.engine.store, self.engine.namespace).fork(self.id, to, checkpoint=at)
+        await Copier(self.engine.store, self.engine.namespace, self.engine.seal).fork(self.id, to, checkpoint=at)
         return Thread(self.engine, to)
 
     async def copy(self, to: str) -> Thread:
         """Copy the whole thread, its history with it, to an unused id."""
-        await Copier(self.engine.store, self.engine.namespace).copy(self.id, to)
+        await Copier(self.engine.store, self.engine.namespace, self.engine.seal).copy(self.id, to)
         return Thread(self.engine, to)
 
     async def pin(self, checkpoint: str) -> None:
@@ -152,7 +152,7 @@ class Thread:
         return await Inbox(self.engine).unread(self.id)
 
     async def _decide(self, effect: str, state: Literal["done", "abandoned"], body: bytes) -> None:
-        effects = Effects(self.engine.store, self.engine.namespace)
+        effects = self.engine.effects
         policy = self.engine.policy
         async with hold(self.engine, self.id, owner=None, ttl=policy.lease_ttl, wait=None) as lease:
             opened = {one.key: one for one in await effects.open(self.id)}
