@@ -263,6 +263,22 @@ def test_tail_of_all_threads_ends_on_an_interrupt(command: Command, thread: str)
         assert process.stderr.read() == ""
 
 
+def test_tail_prints_a_line_for_people(command: Command, thread: str) -> None:
+    async def commit_meanwhile(board: Blackboard) -> str:
+        tailing = asyncio.create_task(asyncio.to_thread(command, "tail", thread, "--for", "1500ms"))
+        async with board.run(thread, State) as run:
+            while not tailing.done():
+                await run.commit(next="seen")
+                await asyncio.sleep(0.1)
+        return await tailing
+
+    lines = on_board(command, commit_meanwhile).splitlines()
+    newest = command.json("history", thread, "--limit", "100")
+    seen = {f"{thread}  {row['checkpoint']}  step {row['step']}  seen" for row in newest}
+    assert len(lines) > 0
+    assert {line.split("  ", 1)[1] for line in lines} <= seen
+
+
 def test_tail_ends_by_itself(command: Command, thread: str) -> None:
     assert command("tail", thread, "--for", "10ms") == ""
     assert "not readable" in command("tail", "--for", "ever", expect=2)
