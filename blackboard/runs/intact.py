@@ -33,29 +33,20 @@ LONGEST_HEADER = 1 << 20
 """Bytes of a first line beyond which a file is none of ours."""
 
 
-def checked(namespace: str, file: BinaryIO, to: str | None) -> Header:
-    """Read the whole file and return its header; ConfigError names the line that is wrong and what to do.
-
-    `namespace` and `to` are where the thread shall stand, which matters if it is encrypted.
-    """
+def checked(namespace: str, file: BinaryIO) -> Header:
+    """Read the whole file and return its header; ConfigError names the line that is wrong and what to do."""
     check = _Check(namespace, getattr(file, "name", "the file"))
     check.header(file.readline(LONGEST_HEADER))
     for data in file:
         check.line(data)
-    header = check.done()
-    if check.sealed and (namespace, to or header.thread) != (header.namespace, header.thread):
-        raise ConfigError(
-            f"{check.name} is encrypted for thread {header.thread!r} of namespace {header.namespace!r}: import it there, then copy it",
-            value=check.name,
-        )
-    return header
+    return check.done()
 
 
 class _Check:
     """What has been read of a file so far, and whether it can be an export."""
 
     def __init__(self, namespace: str, name: str) -> None:
-        self.name, self._number = name, 0
+        self._name, self._number = name, 0
         self._where = keys.ThreadKeys.of(namespace, "any")
         self._counts: Counter[str] = Counter()
         self._seal = hashlib.sha256()
@@ -63,7 +54,6 @@ class _Check:
         self._letter = (0, 0)
         self._header: Header | None = None
         self._ended = False
-        self.sealed = False
 
     def header(self, data: bytes) -> None:
         """Read the first line; a foreign or newer format is named as such."""
@@ -100,8 +90,6 @@ class _Check:
                 self._lineages.add(lineage)
             case CheckpointLine() | PinLine() | WriteLine() | SegmentLine() if line.lineage not in self._lineages:
                 raise self._wrong(f"lineage {line.lineage!r} was not named before", "export the thread again")
-            case CheckpointLine(sealed=bytes()):
-                self.sealed = True
             case LetterLine(id=spelled):
                 self._in_order(spelled)
             case _:
@@ -152,4 +140,4 @@ class _Check:
         return self._wrong(f"it is not readable ({what})", "the file was cut or changed: export the thread again")
 
     def _wrong(self, what: str, mend: str) -> ConfigError:
-        return ConfigError(f"{self.name}, line {self._number}: {what}; {mend}", value=self.name, line=self._number)
+        return ConfigError(f"{self._name}, line {self._number}: {what}; {mend}", value=self._name, line=self._number)

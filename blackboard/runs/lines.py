@@ -118,7 +118,7 @@ class Channel(_Line):
 
 
 class CheckpointLine(_Line):
-    """One checkpoint with its manifest, the oldest of a lineage first; `sealed` holds its texts if they are encrypted."""
+    """One checkpoint with its manifest, the oldest of a lineage first."""
 
     line: Literal["checkpoint"] = "checkpoint"
     lineage: str
@@ -133,7 +133,6 @@ class CheckpointLine(_Line):
     pending: Body
     result: Body
     extra: Body
-    sealed: Body | None = None
     channels: dict[str, Channel]
 
     @classmethod
@@ -142,7 +141,7 @@ class CheckpointLine(_Line):
         return cls(
             lineage=lineage, checkpoint=m.checkpoint, time=m.time, step=m.step, parent=m.parent, next=m.next, op=m.op,
             fence=m.fence, cursors=m.cursors, pending=m.pending, result=m.result, extra=m.extra,
-            sealed=m.sealed or None, channels={name: Channel.of(ref) for name, ref in m.refs.items()},
+            channels={name: Channel.of(ref) for name, ref in m.refs.items()},
         )  # fmt: skip
 
     def manifest(self) -> Manifest:
@@ -150,7 +149,7 @@ class CheckpointLine(_Line):
         refs = {keys.check_id(name, "channel"): channel.ref() for name, channel in self.channels.items()}
         return Manifest(
             self.checkpoint, self.time, self.step, self.parent, self.next, self.op, self.fence,
-            self.cursors, self.pending, self.result, self.extra, refs, self.sealed or b"",
+            self.cursors, self.pending, self.result, self.extra, refs,
         )  # fmt: skip
 
 
@@ -216,6 +215,13 @@ class EffectLine(_Line):
             key=effect.key, checkpoint=effect.checkpoint, settled_at=effect.settled_at, state=effect.state,
             attempt=effect.attempt, fingerprint=effect.fingerprint, op=effect.op, fence=effect.fence, owner=effect.owner,
             begun=effect.begun, result=effect.result,
+        )  # fmt: skip
+
+    def record(self) -> SettledEffect:
+        """Read the record."""
+        return SettledEffect(
+            self.key, self.checkpoint, self.settled_at, self.state, self.attempt, self.fingerprint, self.op, self.fence,
+            self.owner, self.begun, self.result,
         )  # fmt: skip
 
 

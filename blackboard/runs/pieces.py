@@ -10,7 +10,6 @@ from typing import cast
 from blackboard import keys
 from blackboard.checkpoints.manifest import spell
 from blackboard.checkpoints.seeding import SLICE_BYTES, SLICE_ITEMS, Kind, Seeding
-from blackboard.claims.record import pack
 from blackboard.runs.lines import (
     AnswerLine,
     CheckpointLine,
@@ -67,13 +66,8 @@ def _plain_pieces(where: keys.ThreadKeys, line: Line) -> Iterable[Piece]:
     match line:
         case ValueLine():
             return (Piece("hash", where.values, [line.digest, line.data]),)
-        case EffectLine(key=key):
-            e = line
-            record = pack(
-                e.checkpoint or "", e.settled_at, e.state, e.attempt, e.fingerprint, e.op, e.fence, e.owner, e.begun,
-                e.result,
-            )  # fmt: skip
-            return (Piece("hash", where.effects, [keys.check_id(key, "effect key"), record]),)
+        case EffectLine():
+            return (Piece("hash", where.effects, [keys.check_id(line.key, "effect key"), line.record().spell()]),)
         case LetterLine():
             return (Piece("letters", where.inbox, [line.id, line.kind, line.name, line.value]),)
         case AnswerLine():

@@ -43,8 +43,8 @@ async def export_thread(engine: Engine, thread: str) -> AsyncIterator[bytes]:
     """Yield a thread line by line: every lineage with its history, contents, pins, pending writes, settled effects, letters.
 
     Takes no lease and little memory. A thread that is driven meanwhile is given as of its newest checkpoint at the start.
-    What is open does not come along: leases, and effects whose outcome nobody knows. What is encrypted stays so, and
-    opens under the same namespace and id only. The last line carries counts and
+    What is open does not come along: leases, and effects whose outcome nobody knows. Refuses
+    an encrypted namespace with ConfigError: the file would be plain. The last line carries counts and
     the SHA-256 of the lines before it. Raises ThreadGone, and ServerUnavailable if the thread is pruned meanwhile: what
     was yielded by then has no last line and is refused by `import_thread`.
     """
@@ -77,7 +77,7 @@ async def import_thread(engine: Engine, file: BinaryIO, *, to: str | None = None
     """
     _check_plain(engine)
     start = file.tell()
-    header = checked(engine.namespace, file, to)
+    header = checked(engine.namespace, file)
     thread = header.thread if to is None else keys.check_id(to, "thread id")
     writer = Writer(await Seeding.begin(engine.store, engine.namespace, thread))
     latest = ""

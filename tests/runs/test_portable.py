@@ -272,15 +272,6 @@ async def test_an_edited_file_that_fits_is_taken(board: Blackboard, thread: str)
     assert [one.next for one in history] == ["step-2", "step-1", "step-0", "elsewhere"]
 
 
-async def test_what_is_encrypted_stays_under_its_id(board: Blackboard, thread: str) -> None:
-    """Its bytes open in their own thread only; elsewhere they would be refused when they are read."""
-    await drive(board, thread)
-    change = edited(lambda found: of("checkpoint", found).update(sealed={"base64": "u7ti"}))
-    with pytest.raises(ConfigError, match=r"is encrypted for thread .* import it there, then copy it"):
-        await imported(board, change(await exported(board, thread)), f"{thread}-in")
-    assert await standing(board.engine(NAMESPACE), f"{thread}-in") == set()
-
-
 async def test_a_broken_off_import_is_unseen_and_swept(
     board: Blackboard, thread: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
