@@ -166,9 +166,11 @@ class Pruner:
         parts = await self._store.command("SMEMBERS", where.parts)
         lineages = ["", *(keys.decode(part[1:].decode()) for part in parts if part.startswith(b"@"))]
         for lineage in lineages:
-            start = 0
-            while names := await self._store.command("ZRANGE", where.history(lineage), start, start + SLICE - 1):
-                start += SLICE
+            last = b"-"  # by id and not by rank, which shifts when somebody else prunes
+            while names := await self._store.command(
+                "ZRANGEBYLEX", where.history(lineage), last, "+", "LIMIT", 0, SLICE
+            ):
+                last = b"(" + names[-1]
                 for manifest in await self._manifests(where, lineage, [name.decode() for name in names]):
                     kept.add(where, lineage, manifest)
         return kept

@@ -9,6 +9,7 @@ from typing import Literal
 from blackboard import keys
 from blackboard.checkpoints.commit import shown
 from blackboard.checkpoints.refusal import Asked, refusal
+from blackboard.claims import registry
 from blackboard.claims.lease import Token
 from blackboard.store.client import Store
 from blackboard.store.script import Script
@@ -122,12 +123,12 @@ class Retention:
             await self.delete(thread, drop_unread=True)
         elif incarnation or removing:
             await self.remove(thread, (incarnation or removing).decode())
-        if await self._listed_again(shard, thread, where):
+        if await self._listed_again(thread, where):
             return 0
         await self._store.command("ZREM", shard, thread)
-        return int(not await self._listed_again(shard, thread, where))
+        return int(not await self._listed_again(thread, where))
 
-    async def _listed_again(self, shard: str, thread: str, where: keys.ThreadKeys) -> bool:
+    async def _listed_again(self, thread: str, where: keys.ThreadKeys) -> bool:
         """Move the row of a thread that is alive to where its meta says; False if it is not.
 
         Whoever parked meanwhile is listed as due at once: its signal or its time may have been noted before the move. A
@@ -136,7 +137,7 @@ class Retention:
         incarnation, expires = await self._store.command("HMGET", where.meta, "incarnation", "expires")
         if incarnation is None:
             return False
-        await self._store.command("ZADD", shard, int(expires or 0), thread)
+        await self.due(thread, int(expires or registry.next_look(self._store)))
         if await self._store.command("HGET", where.meta, "status") == b"parked":
             await self.due(thread, self._store.server_time() // 1000)
         return True
@@ -200,11 +201,12 @@ class Retention:
                 return
 
     async def _ids(self, where: keys.ThreadKeys, lineage: str, *, drain: bool) -> AsyncIterator[list[str]]:
-        start = 0
+        last = b"-"  # by id and not by rank, which shifts when somebody prunes meanwhile
         while True:
-            ids: Sequence[bytes] = await self._store.command("ZRANGE", where.history(lineage), start, start + SLICE - 1)
+            page = ("ZRANGEBYLEX", where.history(lineage), last, "+", "LIMIT", 0, SLICE)
+            ids: Sequence[bytes] = await self._store.command(*page)
             if not ids:
                 return
             yield [name.decode() for name in ids]
             if not drain:
-                start += SLICE
+                last = b"(" + ids[-1]

@@ -90,7 +90,8 @@ class Seeding:
         reply = await self.store.call(_OPEN, [self.where.meta, self.where.latest()], [self.copy, newest, *flat])
         if reply[0] != b"OK":
             raise still_standing(self.thread)
-        await self.store.command("ZADD", keys.threads(self.namespace, keys.shard(self.thread)), 0, self.thread)
+        shard, look = keys.threads(self.namespace, keys.shard(self.thread)), registry.next_look(self.store)
+        await self.store.command("ZADD", shard, look, self.thread)
         incarnation: str = reply[1].decode()
         return incarnation
 

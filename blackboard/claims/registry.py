@@ -5,10 +5,11 @@ from __future__ import annotations
 from blackboard import keys
 from blackboard.store.client import Store
 
-__all__ = ["enter"]
+__all__ = ["enter", "next_look"]
 
 LOOK_MS = 7 * 24 * 3600 * 1000
-"""When a new row is looked at by a sweep: by then its thread has begun, or is forgotten, and the row goes with it."""
+"""When a row is looked at by a sweep: a new one, whose thread has begun by then or is forgotten, and again one of a thread that
+lives, in case that whoever ended it died before it moved the row."""
 
 
 async def enter(store: Store, namespace: str, thread: str) -> None:
@@ -16,5 +17,9 @@ async def enter(store: Store, namespace: str, thread: str) -> None:
 
     The list is in another slot than the thread, so this is a command of its own. Raises as `Store.command` does.
     """
-    due = store.server_time() // 1000 + LOOK_MS
-    await store.command("ZADD", keys.threads(namespace, keys.shard(thread)), "NX", due, thread)
+    await store.command("ZADD", keys.threads(namespace, keys.shard(thread)), "NX", next_look(store), thread)
+
+
+def next_look(store: Store) -> int:
+    """Tell when a sweep looks at a thread that lives, in ms of the server's time."""
+    return store.server_time() // 1000 + LOOK_MS

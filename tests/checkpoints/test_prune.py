@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any, cast
 
 import pytest
 
@@ -10,10 +11,13 @@ from blackboard import keys
 from blackboard.checkpoints.channels import Channel, Items, Value
 from blackboard.checkpoints.commit import Committed
 from blackboard.checkpoints.engine import Engine, Write
+from blackboard.checkpoints.manifest import Manifest
 from blackboard.checkpoints.prune import Pruned, Pruner
+from blackboard.checkpoints.retention import Retention
 from blackboard.errors import CheckpointMissing, ConfigError
 from blackboard.settings import CheckpointNamespace
 from blackboard.store.client import Store
+from blackboard.store.script import Script
 from blackboard.testing.contracts.thread import NAMESPACE, log, step
 
 
@@ -227,3 +231,56 @@ async def test_garbage_of_a_long_thread_waits_until_it_is_worth_the_look(
     assert (pruned.checkpoints, pruned.values, pruned.deferred) == (2, 3, False)
     assert await engine.store.command("HLEN", where.values) == 17
     assert (await pruner.prune(thread, keep_last=16)).deferred
+
+
+async def test_two_who_prune_at_once_take_nothing_that_stands(
+    engine: Engine, thread: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One drops what the other has counted past, while it looks for what is still referred to."""
+    monkeypatch.setattr("blackboard.checkpoints.prune.SLICE", 4)
+    await grow(engine, thread, 20)
+    before = await contents(engine, thread)
+    first = Pruner(engine.store, NAMESPACE)
+    kept, other = first._manifests, Pruner(engine.store, NAMESPACE)
+    looks = 0
+
+    async def raced(*args: Any) -> list[Manifest]:
+        nonlocal looks
+        found = await kept(*args)
+        looks += 1
+        if looks == 2:  # the first look is at what is dropped, the second at the first page of what stays
+            assert await other._drop(keys.ThreadKeys.of(NAMESPACE, thread), "", incarnation, found) != ()
+        return found
+
+    incarnation = (await engine.meta(thread)).incarnation or ""
+    monkeypatch.setattr(first, "_manifests", raced)
+    await first.prune(thread, keep_last=16)
+    after = await contents(engine, thread)
+    assert len(after) == 12
+    assert after == {name: before[name] for name in after}
+
+
+async def test_a_thread_that_is_pruned_while_it_is_closed_ends_whole(
+    engine: Engine, pruner: Pruner, thread: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("blackboard.checkpoints.retention.SLICE", 4)
+    await grow(engine, thread, 20)
+    retention, slices = Retention(engine.store, NAMESPACE), 0
+    call = engine.store.call
+
+    class Raced:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(engine.store, name)
+
+        async def call(self, script: Script, *args: Any) -> Any:
+            nonlocal slices
+            slices += script.name == "expire.lua"
+            if script.name == "expire.lua" and slices == 3:
+                assert (await pruner.prune(thread, keep_last=15)).checkpoints == 5
+            return await call(script, *args)
+
+    retention._store = cast("Store", Raced())
+    await retention.close(thread, status="finished", ttl=60.0)
+    where = keys.ThreadKeys.of(NAMESPACE, thread)
+    for manifest in await engine.history(thread):
+        assert await engine.store.command("PTTL", where.checkpoint(manifest.checkpoint)) > 0
