@@ -89,14 +89,14 @@ local function follow(stands)
   end
   redis.call('HSET', meta_k, unpack(fields))
   if expires == '' and m.expires then redis.call('HDEL', meta_k, 'expires') end
-  if (fence == '' or status == 'parked') and m.holder then redis.call('HDEL', meta_k, 'holder') end
+  if (fence == '' or status ~= 'running') and m.holder then redis.call('HDEL', meta_k, 'holder') end
   if m.status == 'parked' and status ~= 'parked' then redis.call('HDEL', meta_k, 'awaits', 'wake') end
   for _, letter in ipairs(letters) do
     redis.call('XDEL', inbox_k, letter[1])
     if letter[2] ~= '' then redis.call('HSET', answers_k, 'n:' .. letter[2], 'taken') end
   end
-  if status == 'parked' then
-    -- Nobody holds a thread that waits; a name that was answered before is open for the next answer.
+  if status ~= 'running' then
+    -- Nobody holds a thread that waits or is closed; a name that was answered before is open for the next answer.
     redis.call('DEL', lock_k)
     if asked then redis.call('HDEL', answers_k, 'n:' .. asked) end
   end

@@ -261,6 +261,7 @@ class Run(Generic[S]):
         committed = await self._send(commit)
         reach("commit", "after")
         self._note(draft, commit, committed)
+        self.lease.given_back = ending is not None
         self.pending = tuple(PendingCall(call, "waiting") for call in pending)
         self._used.clear()
         for settlement in commit.settlements:
@@ -305,9 +306,9 @@ class Run(Generic[S]):
         self._clean_cursors = commit.cursors
 
     def _may_commit(self) -> None:
-        self.lease.check()
         if self.done:
             raise AlreadyFinished(f"thread {self.thread!r} is {self.status}", thread=self.thread, status=self.status)
+        self.lease.check()
         if self._busy:
             raise ConfigError(f"run {self.thread!r} is committing already; one task drives a run", thread=self.thread)
         if self._unknown:

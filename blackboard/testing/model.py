@@ -101,10 +101,10 @@ class Model:
         return raises
 
     def committed(self, token: Token | None, incarnation: str, status: str, *, keeps: bool) -> bool:
-        """Note an accepted checkpoint, see `wrote`; nobody holds a parked thread."""
+        """Note an accepted checkpoint, see `wrote`; nobody holds a thread that is parked or closed."""
         self.status, self.incarnation, self.keeps = status, incarnation, keeps
         raises = self.wrote(token)
-        if status == "parked":
+        if status != "running":
             self.holder, self.live = None, False
         return raises
 

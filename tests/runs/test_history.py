@@ -167,3 +167,14 @@ async def test_a_namespace_keeps_only_the_last(store: Store, thread: str) -> Non
     assert 5 <= len(history) < 5 + 16
     async with board.run(thread, Review) as run:
         assert [m.text for m in run.state.messages] == [str(number) for number in range(40)]
+
+
+async def test_a_life_that_ends_at_once_is_no_loss(store: Store, thread: str) -> None:
+    """Every key may be gone before the run is left: what it finished is finished."""
+    board = Blackboard(store, Settings.load(namespaces={"checkpoint": {"ttl": "1ms"}}), None, None)
+    async with board.run(thread, Review, start=Review) as run:
+        await run.finish("done")
+        assert await board.thread(thread).holder() is None
+        await asyncio.sleep(0.05)
+        assert run.done
+    assert await board.thread(thread).latest() is None
