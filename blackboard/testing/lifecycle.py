@@ -153,7 +153,7 @@ class LifecycleMachine(RuleBasedStateMachine):
     def pin(self, thread: str, lineage: str, data: st.DataObject) -> None:
         """Keep a checkpoint whatever is pruned."""
         of = self.life(thread).lineage(lineage)
-        name = data.draw(st.sampled_from(["never", *sorted(of.stored)]))
+        name = data.draw(st.sampled_from(sorted(of.stored) or ["never"]))
         work = self.pruner.pin(thread, name, lineage=lineage)
         self.told(work, None if name in of.stored else CheckpointMissing)
         if name in of.stored:
@@ -208,6 +208,14 @@ class LifecycleMachine(RuleBasedStateMachine):
         assert (done is None) == life.answered(name)
         if done is not None:
             life.parked(done, commit, self.contents, name)
+
+    @rule(thread=THREADS, name=NAMES)
+    def converse(self, thread: str, name: str) -> None:
+        """Ask, be answered, and take the answer: the whole way of a signal."""
+        if self.life(thread).writable:
+            self.park(thread, name)
+            self.signal(thread, name, None)
+            self.commit(thread, ["push"], leased=True, take=True)
 
     @rule(thread=THREADS, status=st.sampled_from(CLOSED), ttl=TTLS, drop=st.booleans(), with_checkpoint=st.booleans())
     def close(self, thread: str, status: Any, ttl: float | None, drop: bool, with_checkpoint: bool) -> None:
