@@ -36,7 +36,9 @@ def counter() -> tuple[list[int], Callable[[], int]]:
 
 async def crash(board: Blackboard, thread: str, semantics: Semantics, fingerprint: object = None) -> None:
     """Begin an effect and die before it is recorded."""
-    await die(board, thread, lambda run: run.effect("pay", int, semantics=semantics, fingerprint=fingerprint).__aenter__())
+    await die(
+        board, thread, lambda run: run.effect("pay", int, semantics=semantics, fingerprint=fingerprint).__aenter__()
+    )
 
 
 async def test_a_recorded_effect_is_not_run_again(board: Blackboard, thread: str) -> None:
@@ -192,7 +194,7 @@ async def test_a_cancelled_effect_is_unknown(board: Blackboard, thread: str) -> 
 async def test_a_result_that_cannot_be_stored_leaves_it_unknown(board: Blackboard, thread: str) -> None:
     async with board.run(thread, Review, start=Review) as run:
         with pytest.raises(EncodeError):
-            await run.effect("e", semantics="at-most-once").call(lambda: object())
+            await run.effect("e", semantics="at-most-once").call(object)
     async with board.run(thread, Review) as run:
         assert [e.state for e in run.unresolved] == ["unknown"]
 
@@ -217,7 +219,9 @@ async def test_an_external_reference_survives(board: Blackboard, thread: str) ->
 
 
 async def test_settled_with_the_commit_or_not_at_all(board: Blackboard, thread: str) -> None:
-    await die(board, thread, lambda run: run.effect("book", int, semantics="at-least-once", record="commit").call(lambda: 7))
+    await die(
+        board, thread, lambda run: run.effect("book", int, semantics="at-least-once", record="commit").call(lambda: 7)
+    )
     async with board.run(thread, Review) as run:
         assert run.unresolved[0].key == "0/book"
         effect = run.effect("book", int, semantics="at-least-once", record="commit")
@@ -245,7 +249,11 @@ async def test_effects_in_parallel(board: Blackboard, thread: str) -> None:
 async def test_a_dangling_call_stays_pending(board: Blackboard, thread: str) -> None:
     """The process dies after tool A answered and before tool B did (C104)."""
     ran: list[str] = []
-    calls = [Call("call_A", "book_room", {"room": "R1"}, "at-most-once"), Call("call_B", "send_mail", {"to": "t"}, "at-most-once")]
+    calls = [
+        Call("call_A", "book_room", {"room": "R1"}, "at-most-once"),
+        Call("call_B", "send_mail", {"to": "t"}, "at-most-once"),
+    ]
+
     def book() -> str:
         ran.append("A")
         return "booked"
@@ -258,7 +266,10 @@ async def test_a_dangling_call_stays_pending(board: Blackboard, thread: str) -> 
 
     await die(board, thread, body)
     async with board.run(thread, Review) as run:
-        assert [(p.key, p.standing, p.result) for p in run.pending] == [("call_A", "done", "booked"), ("call_B", "unknown", None)]
+        assert [(p.key, p.standing, p.result) for p in run.pending] == [
+            ("call_A", "done", "booked"),
+            ("call_B", "unknown", None),
+        ]
         assert run.pending[1].call == calls[1]
         assert await run.effect(run.pending[0].call, str).call(book) == "booked"
         async with run.effect(run.pending[1].call, str) as effect:

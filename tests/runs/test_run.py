@@ -185,7 +185,7 @@ async def test_the_body_is_cancelled_when_the_lease_is_lost(board: Blackboard, t
 async def test_a_blocked_loop_does_not_outlive_its_lease(board: Blackboard, thread: str) -> None:
     with pytest.raises(LeaseLost):
         async with board.run(thread, Review, start=Review, lease_ttl=0.2) as run:
-            time.sleep(0.3)  # noqa: ASYNC251 - the loop is blocked on purpose
+            time.sleep(0.3)  # the loop is blocked on purpose
             run.state.verdict = "late"
             await run.commit()
     latest = await board.thread(thread).latest(Review)

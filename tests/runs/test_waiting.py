@@ -28,7 +28,13 @@ async def test_it_parks_holding_nothing(board: Blackboard, thread: str) -> None:
         await ask(board, thread)
     assert (caught.value.name, caught.value.wake) == ("verdict", None)
     meta = await board.thread(thread).meta()
-    assert (meta.status, meta.awaits, meta.expires, meta.holder, meta.failures) == ("parked", "signal:verdict", None, None, 0)
+    assert (meta.status, meta.awaits, meta.expires, meta.holder, meta.failures) == (
+        "parked",
+        "signal:verdict",
+        None,
+        None,
+        0,
+    )
     assert await board.store.command("EXISTS", keys.ThreadKeys.of("checkpoint", thread).lock) == 0
 
 
@@ -164,6 +170,7 @@ async def test_a_wait_times_out(board: Blackboard, thread: str) -> None:
 
 async def test_it_sleeps_without_a_worker(board: Blackboard, thread: str) -> None:
     slept: list[int] = []
+    wakes: list[object] = []
 
     async def drive() -> None:
         async with board.run(thread, Review, start=Review) as run:
@@ -177,10 +184,11 @@ async def test_it_sleeps_without_a_worker(board: Blackboard, thread: str) -> Non
             await drive()
             break
         except Parked as parked:
-            assert parked.wake is not None
+            wakes.append(parked.wake)
             await asyncio.sleep(0.02)
     assert await board.thread(thread).status() == "finished"
     assert len(slept) >= 2
+    assert {type(wake) for wake in wakes} == {int}
 
 
 async def test_a_moment_that_has_passed_is_no_sleep(board: Blackboard, thread: str) -> None:
