@@ -26,7 +26,7 @@ def play(url: str, examples: int, steps: int) -> None:
 
 @pytest.mark.timeout(900)  # a failure is shrunk before it is shown
 def test_any_life_agrees_with_the_model(solo: Server) -> None:
-    play(solo.url, 50, 25)
+    play(solo.url, 50, 40)
 
 
 @pytest.mark.chaos
