@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 import pytest
@@ -24,7 +24,7 @@ from blackboard.checkpoints.engine import Engine, Write
 from blackboard.checkpoints.fork import Copier
 from blackboard.checkpoints.prune import Pruner
 from blackboard.checkpoints.rewind import rewind
-from blackboard.claims.lease import Leases
+from blackboard.claims.lease import Leases, Token
 from blackboard.errors import (
     AlreadyFinished,
     BlackboardError,
@@ -288,7 +288,7 @@ class LifecycleMachine(RuleBasedStateMachine):
         }
         return Commit(of.step + 1, channels, of.refs, parent, **more)
 
-    async def held(self, thread: str, work: Any) -> Any:
+    async def held(self, thread: str, work: Callable[[Token], Awaitable[T]]) -> T:
         """Do something under a lease."""
         lease = await self.leases.acquire(thread, "driver", ttl=LONG)
         try:
@@ -301,10 +301,9 @@ class LifecycleMachine(RuleBasedStateMachine):
         """Commit as a driver does, or as somebody without a lease."""
         if not leased:
             return await self.engine.commit(thread, commit, sequence=life.sequence)
-        done: Committed = await self.held(
+        return await self.held(
             thread, lambda token: self.engine.commit(thread, commit, token=token, sequence=life.sequence)
         )
-        return done
 
     def arrived(self, thread: str, name: str, key: str | None, answer: str) -> None:
         """Note an accepted letter, under the id that the inbox gave it."""
