@@ -194,7 +194,7 @@ class CheckpointNamespace(_Table):
     lease_ttl: Duration = _field("30s", ge=0.1)
     """How long a lease lives without renewal: the longest pause before another driver takes over."""
     keep_last: Annotated[Annotated[int, Field(ge=1)] | None, BeforeValidator(_count)] = None
-    """How many of the newest checkpoints of a thread are kept; none keeps all."""
+    """How many of the newest checkpoints are kept, besides pinned ones: pruned every max(keep_last, 16) commits; none keeps all."""
     durability: Durability = "require"
     """What a backend that loses acknowledged writes means: `require` refuses it, `prefer` warns, `off` does not ask."""
     inline_limit: Size = _field(128, le=1 << 20)

@@ -28,7 +28,11 @@ NAMES: dict[str, dict[str, tuple[str, ...]]] = {
         "blackboard.claims.record": ("OpenEffect", "SettledEffect"),
         "blackboard.claims.lease": ("Holder",),
         "blackboard.board": ("Listed",),
+        "blackboard.runs.compare": ("Change",),
+        "blackboard.checkpoints.prune": ("Pruned",),
     },
+    "Talking to threads": {"blackboard.runs.inbox": ("Inbox", "Letter")},
+    "Threads as files": {"blackboard.runs.portable": ("export_thread", "import_thread")},
     "Effects across threads": {
         "blackboard.claims.shared": ("SharedEffects", "Claim", "SharedEffect"),
         "blackboard.claims.outcome": ("Done", "Failed", "Busy", "Unknown", "Mismatch"),

@@ -23,7 +23,9 @@ from blackboard.checkpoints.commit import Commit
 from blackboard.checkpoints.engine import Write
 from blackboard.claims.shared import Claim
 from blackboard.cli.app import app
+from blackboard.errors import Parked
 from blackboard.runs import lines
+from blackboard.runs.portable import export_thread, import_thread
 from blackboard.store.protocol import ErrorReply
 from blackboard.testing.cluster import start_cluster
 from blackboard.testing.contracts.thread import all_keys
@@ -131,7 +133,10 @@ async def everything(board: Blackboard) -> None:
     async with board.run("closed", State, start=State) as run:
         run.state.lines.extend(["a"] * 5000)
         await run.commit(next="more", pending=[Call("c", "tool")])
-        await run.finish("result")
+        assert await board.note("closed", "a note", key="once") == "ACCEPTED"
+        await board.thread("closed").pin("000000000001")
+        await run.finish("result", drop_unread=True)
+    await parked(board, "parked")
     engine = board.engine("checkpoint")
     await engine.put("adapter", "cp-1", Commit(0, {"v": Value(b"1" * 500)}), lineage="sub")
     await engine.put_writes("adapter", "cp-2", [Write("task", 0, b"1")], lineage="sub")
@@ -145,9 +150,46 @@ async def everything(board: Blackboard) -> None:
             await board.effects().complete(claim, result)
 
 
-async def looked_at(board: Blackboard) -> None:
-    """Read, decide and remove, so that every script has run."""
-    assert {row.thread async for row in board.threads()} == {"open", "closed", "adapter"}
+async def parked(board: Blackboard, thread: str) -> None:
+    """Let a thread wait, with a note and another answer in its inbox."""
+    with suppress(Parked):
+        async with board.run(thread, State, start=State) as run:
+            assert await board.signal(thread, "another", 1) == "ACCEPTED"
+            assert await board.note(thread, "a note") == "ACCEPTED"
+            await run.wait("answer", within="1h")
+
+
+async def answered(board: Blackboard, thread: str) -> None:
+    """Answer what a thread waits for, and let it go on."""
+    assert await board.signal(thread, "answer", "yes", key="once") == "ACCEPTED"
+    assert await board.runnable() == [thread]
+    assert len(await board.thread(thread).unread()) == 3
+    async with board.run(thread, State) as run:
+        assert (await run.wait("answer"), await run.wait("another"), await run.notes()) == ("yes", 1, ["a note"])
+        await run.commit()
+    await board.thread(thread).readmit()
+
+
+async def branched(board: Blackboard, thread: str, tmp_path: Path) -> None:
+    """Write a thread to other ids in every way, mend it and prune it."""
+    handle, old, new = board.thread(thread), "000000000001", "000000000002"
+    await handle.fork("fork", at=old)
+    await handle.copy("copy")
+    file = tmp_path / "thread.jsonl"
+    file.write_bytes(b"".join([line async for line in export_thread(board.engine("checkpoint"), thread)]))
+    with file.open("rb") as opened:
+        assert await import_thread(board.engine("checkpoint"), opened, to="imported") == "imported"
+    assert [change.channel for change in await handle.diff(old, new)] == ["lines"]
+    await handle.rewind(old, reason="try again")
+    await handle.pin(old)
+    assert (await handle.prune(keep_last=1)).checkpoints == 1
+    assert await handle.unpin(old)
+
+
+async def looked_at(board: Blackboard, tmp_path: Path) -> None:
+    """Read, decide, branch and remove, so that every script has run."""
+    assert {row.thread async for row in board.threads()} == {"open", "closed", "parked", "adapter"}
+    await answered(board, "parked")
     thread = board.thread("open")
     assert await thread.latest() is not None
     assert await thread.break_lock() is None
@@ -155,6 +197,7 @@ async def looked_at(board: Blackboard) -> None:
     assert len(await thread.effects()) == 2
     assert len(await thread.history()) == 2
     assert await board.thread("closed").latest(State) is not None
+    await branched(board, "open", tmp_path)
     assert await thread.delete()
     await board.sweep()
 
@@ -232,11 +275,11 @@ def test_the_page_grants_what_the_scripts_use_and_nothing_unused() -> None:
 
 
 @pytest.mark.parametrize("less", [(), ("+info", "+config|get", "+waitaof"), ("+select",)])
-async def test_the_user_of_the_page_can_do_everything(own: Server, less: tuple[str, ...]) -> None:
+async def test_the_user_of_the_page_can_do_everything(own: Server, less: tuple[str, ...], tmp_path: Path) -> None:
     address = await set_user(own, [rule for rule in granted() if rule not in less])
     async with Blackboard.open(address) as board:
         await everything(board)
-        await looked_at(board)
+        await looked_at(board, tmp_path)
         assert board.report is not None
         assert board.report.violations == ()
         assert ("UNKNOWN" in {check.verdict for check in board.report.checks}) == ("+info" in less)
@@ -252,10 +295,10 @@ async def test_the_user_of_the_page_can_do_everything(own: Server, less: tuple[s
         [*(rule for rule in granted() if rule != "~bb:*"), "~bb:checkpoint:*", "~bb:probe:*", "~bb:epoch*"],
     ],
 )
-async def test_the_other_ways_to_grant_it(own: Server, rules: list[str]) -> None:
+async def test_the_other_ways_to_grant_it(own: Server, rules: list[str], tmp_path: Path) -> None:
     async with Blackboard.open(await set_user(own, rules)) as board:
         await everything(board)
-        await looked_at(board)
+        await looked_at(board, tmp_path)
 
 
 async def test_the_user_of_the_page_in_a_cluster(tmp_path: Path) -> None:
@@ -265,7 +308,7 @@ async def test_the_user_of_the_page_in_a_cluster(tmp_path: Path) -> None:
             await set_user(node, [*granted(), "+cluster|slots", "+asking"])
         async with Blackboard.open(cluster.url.replace("//", "//agent:password@")) as board:
             await everything(board)
-            await looked_at(board)
+            await looked_at(board, tmp_path)
 
 
 class Trips:
@@ -277,9 +320,10 @@ class Trips:
 
     async def of(self, operation: str, act: Callable[[], Awaitable[T]]) -> T:
         self._proxy.reset()
-        made = await act()
-        self.found[operation] = self._proxy.round_trips
-        return made
+        try:
+            return await act()
+        finally:
+            self.found[operation] = self._proxy.round_trips
 
 
 async def test_round_trips_are_those_of_the_page(own: Server) -> None:
@@ -294,7 +338,7 @@ async def test_round_trips_are_those_of_the_page(own: Server) -> None:
 
 def _operations(names: str) -> list[str]:
     """Split what shares a row; `thread.a`, `b` are two operations of one thing."""
-    first, *rest = names.split(", ") if names.startswith(("thread.", "claim.")) else [names]
+    first, *rest = names.split(", ") if names.startswith(("thread.", "claim.", "board.")) else [names]
     return [first, *(name if "." in name else f"{first.partition('.')[0]}.{name}" for name in rest)]
 
 
@@ -302,6 +346,8 @@ async def _counted(board: Blackboard, thread: str, trips: Trips) -> None:
     await _driven(board, thread, trips)
     await _seen(board, thread, trips)
     await _claimed(board, thread, trips)
+    await _told(board, f"{thread} waits", trips)
+    await _branched(board, f"{thread} branches", trips)
 
 
 async def _driven(board: Blackboard, thread: str, trips: Trips) -> None:
@@ -355,3 +401,33 @@ async def _claimed(board: Blackboard, thread: str, trips: Trips) -> None:
     assert isinstance(claim, Claim)
     await trips.of("claim.renew", claim.renew)
     await trips.of("effects().complete", lambda: effects.complete(claim, b"1"))
+
+
+async def _told(board: Blackboard, thread: str, trips: Trips) -> None:
+    async with board.run(thread, State, start=State) as run:
+        await trips.of("board.signal", lambda: board.signal(thread, "early", 1))
+        await trips.of("board.note", lambda: board.note(thread, 1))
+        assert await trips.of("run.notes", run.notes) == [1]
+        assert await trips.of("run.wait, answered", lambda: run.wait("early")) == 1
+        await run.commit()
+    with suppress(Parked):
+        async with board.run(thread, State) as run:
+            await trips.of("run.wait, parked", lambda: run.wait("late"))
+    handle = board.thread(thread)
+    await trips.of("thread.unread", handle.unread)
+    await trips.of("thread.readmit", handle.readmit)
+    await trips.of("board.runnable", board.runnable)
+
+
+async def _branched(board: Blackboard, thread: str, trips: Trips) -> None:
+    async with board.run(thread, State, start=State) as run:
+        run.state.lines.append("a")
+        await run.commit()
+    handle, first = board.thread(thread), "000000000001"
+    await trips.of("thread.diff", lambda: handle.diff(first, "000000000002"))
+    await trips.of("thread.fork", lambda: handle.fork(f"{thread} fork", at=first))
+    await trips.of("thread.copy", lambda: handle.copy(f"{thread} copy"))
+    await trips.of("thread.rewind", lambda: handle.rewind(first, reason="try again"))
+    await trips.of("thread.pin", lambda: handle.pin(first))
+    await trips.of("thread.prune", lambda: handle.prune(keep_last=1))
+    await trips.of("thread.unpin", lambda: handle.unpin(first))

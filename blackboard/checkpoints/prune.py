@@ -80,7 +80,8 @@ class Pruner:
 
         The newest and the pinned ones stay, and so does every value and segment that a checkpoint that stays refers to.
         If the thread is written meanwhile, the garbage is looked for again, a few times; what is left then goes with the
-        next prune. Of a thread of more than 1,000 checkpoints it is looked for once an eighth as many were dropped. A kill in the middle leaves checkpoints readable or gone, never half.
+        next prune. Of a thread of more than 1,000 checkpoints it is looked for once an eighth as many were dropped. A kill
+        in the middle leaves checkpoints readable or gone, never half.
         """
         if keep_last < 1:
             raise ConfigError(f"keep_last must be at least 1, got {keep_last}", value=keep_last)

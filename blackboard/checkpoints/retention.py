@@ -48,8 +48,8 @@ class Retention:
     ) -> None:
         """Finish or fail a thread without a checkpoint and give every key of it the expiry, `ttl` seconds from now.
 
-        Raises UnresolvedEffects while an effect is open, UnreadSignals; otherwise as a commit does. If it raises after the thread was
-        closed (an outage), the thread is closed all the same, and calling again goes on with the slices.
+        Raises UnresolvedEffects while an effect is open, UnreadSignals; otherwise as a commit does. If it raises after
+        the thread was closed (an outage), the thread is closed all the same, and calling again goes on with the slices.
         """
         where = keys.ThreadKeys.of(self._namespace, thread)
         fence, incarnation = shown(token)
@@ -77,7 +77,8 @@ class Retention:
         """Delete a thread and all of it, whoever drives it; True if there was one.
 
         A tombstone refuses late writes for 7 days. Raises UnresolvedEffects while an effect is running or unknown, and
-        UnreadSignals while the inbox holds letters, unless they are to be dropped. If it raises in the middle, the thread is gone for every reader and the rest goes with the next call or sweep.
+        UnreadSignals while the inbox holds letters, unless they are to be dropped. If it raises in the middle, the thread
+        is gone for every reader and the rest goes with the next call or sweep.
         """
         where = keys.ThreadKeys.of(self._namespace, thread)
         await self.due(thread, self._store.server_time() // 1000, known=True)

@@ -122,7 +122,12 @@ class Thread:
         return await Pruner(self.engine.store, self.engine.namespace).unpin(self.id, checkpoint)
 
     async def prune(self, *, keep_last: int) -> Pruned:
-        """Drop all but the newest and the pinned checkpoints, and what only the dropped ones held; see `Pruner.prune`."""
+        """Drop all but the newest `keep_last` and the pinned checkpoints, and what only the dropped ones held.
+
+        In slices, also while the thread is driven. If it is written meanwhile, the garbage is looked for again, a few
+        times, and then left for the next prune (`gave_way`); that of a thread of more than 1,000 checkpoints is looked for
+        once an eighth as many were dropped (`deferred`). A kill in the middle leaves every checkpoint readable or gone.
+        """
         return await Pruner(self.engine.store, self.engine.namespace).prune(self.id, keep_last=keep_last)
 
     async def diff(self, before: str, after: str) -> list[Change]:
