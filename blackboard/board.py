@@ -216,12 +216,15 @@ class Blackboard:
         engine = self.engine(namespace)
         now, found = self.store.server_time() // 1000, list[str]()
         for number in range(keys.SHARDS):
-            shard = keys.threads(namespace, number)
-            rows = await self.store.command("ZRANGEBYSCORE", shard, "(0", now, "LIMIT", 0, limit - len(found))
-            metas = await _metas(engine, [row.decode() for row in rows])
-            found += [listed.thread for listed in metas if listed.meta.status == "parked"]
-            if len(found) >= limit:
-                break
+            shard, start = keys.threads(namespace, number), 0
+            while len(found) < limit:
+                due = ("ZRANGEBYSCORE", shard, "(0", now, "LIMIT", start, PAGE)
+                rows = [row.decode() for row in await self.store.command(*due)]
+                if not rows:
+                    break
+                start += len(rows)
+                parked = [one.thread for one in await _metas(engine, rows) if one.meta.status == "parked"]
+                found += parked[: limit - len(found)]
         return found
 
     def effects(self, *, namespace: str = "checkpoint") -> SharedEffects:

@@ -284,3 +284,17 @@ async def test_parking_and_signalling_race(board: Blackboard, thread: str) -> No
 
     for start in range(0, 200, 50):
         await asyncio.gather(*(one(f"{thread}-{start + i}") for i in range(50)))
+
+
+async def test_rows_that_are_due_for_a_look_hide_nobody(board: Blackboard, thread: str) -> None:
+    with pytest.raises(Parked):
+        await ask(board, thread)
+    await board.signal(thread, "verdict", "yes")
+    shard = keys.threads("checkpoint", keys.shard(thread))
+    for number in range(5):
+        await board.store.command("ZADD", shard, 1, f"{thread}-gone-{number}")
+    for limit in (1, 3):
+        found = await board.runnable(10_000)
+        assert thread in found
+        assert len(await board.runnable(limit)) == min(limit, len(found))
+    await board.sweep(10_000)
