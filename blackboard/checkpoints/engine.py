@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -71,16 +71,27 @@ class Engine:
         self._keep_ms = max(1000, int(2000 * store.retry_deadline))
         self._idle_ms = "" if policy.idle_ttl is None else str(max(1, int(policy.idle_ttl * 1000)))
 
-    async def commit(self, thread: str, commit: Commit, *, token: Token | None = None, sequence: int = 0) -> Committed:
+    async def commit(
+        self,
+        thread: str,
+        commit: Commit,
+        *,
+        token: Token | None = None,
+        sequence: int = 0,
+        stored: Callable[[], None] | None = None,
+    ) -> Committed:
         """Store the next checkpoint of a driven thread; its id is the thread's sequence after `sequence`.
 
         Raises LeaseLost, CheckpointConflict, ThreadGone, AlreadyFinished, UnresolvedEffects, StoreRegressed, or
         LeaseHeld without a token while somebody drives the thread: nothing was written then. OutcomeUnknown says that
-        it may have been: read before going on. A status that ends the thread returns when every key has its expiry.
+        it may have been: read before going on. A status that ends the thread returns when every key has its expiry;
+        `stored` is called before that, as soon as the checkpoint is acknowledged.
         """
         committed = await self._drive(thread, commit, token, sequence)
         assert committed is not None, "only a commit that parks gives way"
-        return committed
+        if stored is not None:
+            stored()
+        return await self._ended(thread, commit, committed)
 
     async def park(self, thread: str, commit: Commit, *, token: Token, sequence: int) -> Committed | None:
         """Store a checkpoint that parks the thread and gives its lease back, all at once; raises as `commit` does.
@@ -97,7 +108,7 @@ class Engine:
             place = Place(self.namespace, thread, name, op, token=token, sequence=sequence + 1)
             answer = await self._send(place, commit)
             if not isinstance(answer, int):
-                return answer if answer is None else await self._ended(thread, commit, answer)
+                return answer
             sequence = answer
         raise OutcomeUnknown(f"thread {thread!r} is written by others without a lease", thread=thread)
 

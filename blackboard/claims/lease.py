@@ -65,7 +65,8 @@ class Lease:
 
     `status` is the thread's when it was granted (`new`: nothing is stored yet), `takeover` says that the holder before
     neither finished nor released. The deadline counts from before the request was sent, so it is never later than
-    the server's; times are in seconds.
+    the server's; times are in seconds. `parting` is set while a script of the thread's own is to give the lease back
+    (what ends or parks the thread): a renewal that finds it gone says nothing then.
     """
 
     def __init__(self, store: Store, token: Token, *, ttl: float, sent: float, status: str, takeover: bool) -> None:
@@ -78,7 +79,7 @@ class Lease:
         self.deadline = sent + ttl
         self.status = status
         self.takeover = takeover
-        self.given_back = False
+        self.given_back = self.parting = False
 
     def __repr__(self) -> str:
         return f"<Lease {self.token.thread!r} owner={self.owner!r} fence={self.fence} remaining={self.remaining:.3f}>"
@@ -131,8 +132,9 @@ class Lease:
         reply = await self._store.call(
             RENEW, (self._thread.meta, self._thread.lock), args, lane="lease", deadline=self.deadline - sent
         )
-        self._judge(reply)
-        self.deadline = sent + self.ttl
+        if not (self.parting or self.given_back) or text(reply[0]) == "OK":
+            self._judge(reply)
+            self.deadline = sent + self.ttl
 
     async def release(self) -> None:
         """Give the lease back, so that the next owner need not wait. Once it was answered, doing it again does nothing.

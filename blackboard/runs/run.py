@@ -261,7 +261,6 @@ class Run(Generic[S]):
         committed = await self._send(commit)
         reach("commit", "after")
         self._note(draft, commit, committed)
-        self.lease.given_back = ending is not None
         self.pending = tuple(PendingCall(call, "waiting") for call in pending)
         self._used.clear()
         for settlement in commit.settlements:
@@ -282,7 +281,7 @@ class Run(Generic[S]):
         commit = self._commit(draft, self.step, self.next, spell_calls(one.call for one in self.pending))
         commit.status, commit.awaits, commit.wake = "parked", awaits, wake
         committed = await self._guarded(
-            self._engine.park(self.thread, commit, token=self.lease.token, sequence=self._sequence)
+            commit, self._engine.park(self.thread, commit, token=self.lease.token, sequence=self._sequence)
         )
         if committed is None:
             return False
@@ -318,20 +317,25 @@ class Run(Generic[S]):
             )
 
     async def _send(self, commit: Commit) -> Committed:
+        def stored() -> None:
+            self.lease.given_back = commit.status != "running"
+
+        token, sequence = self.lease.token, self._sequence
         with span("commit", thread=self.thread, step=commit.step):
             return await self._guarded(
-                self._engine.commit(self.thread, commit, token=self.lease.token, sequence=self._sequence)
+                commit, self._engine.commit(self.thread, commit, token=token, sequence=sequence, stored=stored)
             )
 
-    async def _guarded(self, work: Awaitable[C]) -> C:
+    async def _guarded(self, commit: Commit, work: Awaitable[C]) -> C:
         self._busy = True
+        self.lease.parting = commit.status != "running"
         try:
             return await work
         except (OutcomeUnknown, asyncio.CancelledError):
             self._unknown = True
             raise
         finally:
-            self._busy = False
+            self._busy = self.lease.parting = False
 
     def _cursors_changed(self) -> bool:
         return (encode(self.cursors, path="cursors") if self.cursors else b"") != self._clean_cursors
