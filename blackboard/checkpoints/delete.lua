@@ -3,7 +3,8 @@
 -- ARGV: mode, incarnation, drop
 -- Returns: {"OK", removing} | {"NONE"} | {"UNRESOLVED", key...} | {"UNREAD", number} | {"REGRESSED", what}
 --
--- mode is "delete" (whoever holds it) or "expired" (only if that incarnation has expired).
+-- mode is "delete" (whoever holds it), "expired" (only if that incarnation has expired) or "broken" (only if it is still the
+-- copy that was not completed, which stands in the place of the incarnation).
 
 local now = now_us()
 local m = read_meta(KEYS[1], now)
@@ -15,6 +16,7 @@ if m.status == 'deleted' then
   if m.removing then return {'OK', m.removing} end
   return {'NONE'}
 end
+if ARGV[1] == 'broken' and m.copying ~= ARGV[2] then return {'NONE'} end
 if ARGV[1] == 'expired' and not (m.expired and m.incarnation == ARGV[2]) then return {'NONE'} end
 local open = redis.call('HKEYS', KEYS[4])
 if ARGV[1] == 'delete' and #open > 0 and not m.expired then

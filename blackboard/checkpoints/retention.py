@@ -90,9 +90,12 @@ class Retention:
 
     async def remove(self, thread: str, incarnation: str) -> None:
         """Remove what is left of an incarnation that expired or was deleted."""
+        await self._remove(thread, "expired", incarnation)
+
+    async def _remove(self, thread: str, mode: Literal["expired", "broken"], which: str) -> None:
         where = keys.ThreadKeys.of(self._namespace, thread)
         await self.due(thread, self._store.server_time() // 1000, known=True)
-        removing = await self._tombstone(thread, where, "expired", incarnation)
+        removing = await self._tombstone(thread, where, mode, which)
         if removing is not None:
             await self._clear(thread, where, removing)
 
@@ -121,7 +124,7 @@ class Retention:
         if status == b"parked":
             return 0  # it is due to be driven, not to be removed
         if copying:
-            await self.delete(thread, drop_unread=True)
+            await self._remove(thread, "broken", copying.decode())
         elif incarnation or removing:
             await self.remove(thread, (incarnation or removing).decode())
         if await self._listed_again(thread, where):

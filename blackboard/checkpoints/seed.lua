@@ -19,6 +19,7 @@ if not owner then
   if m.holder then return {'EXISTS', 'held'} end
   redis.call('HSET', KEYS[1], 'status', 'new', 'copying', copy, 'fence', whole(math.max(tonumber(m.fence) + 1, tonumber(now))))
   redis.call('PERSIST', KEYS[1])
+  redis.call('PERSIST', KEYS[3])
 end
 if part ~= '' then redis.call('SADD', KEYS[3], part) end
 if kind == 'string' then

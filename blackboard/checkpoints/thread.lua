@@ -11,9 +11,10 @@ end
 
 -- Read what every writer is judged by. `expired` counts as deleted.
 local function read_meta(key, now)
-  local f = redis.call('HMGET', key, 'status', 'fence', 'holder', 'sequence', 'incarnation', 'expires', 'removing', 'pruned')
+  local f = redis.call('HMGET', key, 'status', 'fence', 'holder', 'sequence', 'incarnation', 'expires', 'removing', 'pruned',
+    'copying')
   return {status = f[1], fence = f[2] or '0', holder = f[3], sequence = f[4] or '0', incarnation = f[5],
-          expires = f[6], removing = f[7], pruned = f[8] or '',
+          expires = f[6], removing = f[7], pruned = f[8] or '', copying = f[9],
           expired = f[5] and f[6] and tonumber(f[6]) * 1000 <= tonumber(now)}
 end
 
@@ -37,6 +38,7 @@ local function judge_life(m, latest_exists, incarnation, first)
     if incarnation ~= '' then return {'GONE', m.status} end
     if m.removing then return {'REMOVING', m.removing} end
     if m.status == 'deleted' and not first then return {'GONE', 'deleted'} end
+    if m.copying then return {'HELD', m.fence .. ':copy ' .. m.copying, 0} end
     return nil
   end
   if incarnation ~= '' and incarnation ~= m.incarnation then return {'GONE', 'reused'} end

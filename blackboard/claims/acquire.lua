@@ -5,7 +5,7 @@
 -- luacheck: read globals guard
 local owner, ttl = ARGV[1], tonumber(ARGV[2])
 local now = guard.now()
-local meta = redis.call('HMGET', KEYS[1], 'status', 'fence', 'holder', 'incarnation', 'expires', 'removing', 'taken')
+local meta = redis.call('HMGET', KEYS[1], 'status', 'fence', 'holder', 'incarnation', 'expires', 'removing', 'taken', 'copying')
 local status, stored, holder, incarnation = meta[1], meta[2], meta[3], meta[4] or ''
 local locked, driver = guard.split(redis.call('GET', KEYS[2]))
 
@@ -20,6 +20,10 @@ if locked and tonumber(locked) > tonumber(stored or '0') then
 end
 if meta[6] or (meta[4] and guard.expired(meta[5], now)) then
   return {'REMOVING', meta[6] or incarnation}
+end
+if meta[8] then
+  -- Whoever copies to this id opens it; how long that takes is not known, so the time left is one to ask again after.
+  return {'HELD', 'copy ' .. meta[8], 1000}
 end
 -- A lock below the stored fence is debris of a grant that was broken.
 if locked and locked == stored then

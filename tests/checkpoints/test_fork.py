@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from blackboard.checkpoints.engine import Engine, Write
 from blackboard.checkpoints.fork import Copier
 from blackboard.claims.effect import Effects, Start
 from blackboard.claims.lease import Leases
-from blackboard.errors import CheckpointMissing, ThreadExists, ThreadGone
+from blackboard.errors import CheckpointMissing, LeaseHeld, ThreadExists, ThreadGone
 from blackboard.settings import CheckpointNamespace
 from blackboard.store.client import Store
 from blackboard.testing.contracts.thread import NAMESPACE, log, step
@@ -195,3 +196,47 @@ async def test_an_unfinished_copy_is_unseen_and_swept(engine: Engine, copier: Co
         for key in (await primary.command("SCAN", 0, "COUNT", 1_000_000))[1]:
             assert not key.decode().startswith(prefix) or key.decode() == f"{prefix}:meta"
     assert await engine.store.command("ZSCORE", shard, fork) is None
+
+
+async def test_nobody_comes_before_a_copy_is_complete(engine: Engine, copier: Copier, thread: str) -> None:
+    """Otherwise the copy would be opened over what was acknowledged to somebody else."""
+    names = await grow(engine, thread, 2)
+    copy, opening = f"{thread}-copy", copier._open
+    leases, refused = Leases(engine.store, NAMESPACE), 0
+
+    async def interrupted(*last: Any) -> str:
+        nonlocal refused
+        for write in (
+            lambda: engine.put(copy, "mine", step({"n": Value(b"1")})),
+            lambda: engine.put_writes(copy, "mine", [Write("t", 0, b"w")]),
+            lambda: leases.acquire(copy, ttl=30),
+        ):
+            with pytest.raises(LeaseHeld):
+                await write()
+            refused += 1
+        return await opening(*last)
+
+    copier._open = interrupted  # type: ignore[method-assign, assignment]
+    await copier.copy(thread, copy)
+    assert refused == 3
+    assert [manifest.checkpoint for manifest in await engine.history(copy)] == [*reversed(names)]
+    assert await engine.store.command("PTTL", keys.ThreadKeys.of(NAMESPACE, copy).meta) == -1
+    assert (await leases.acquire(copy, ttl=30)).status == "running"
+
+
+async def test_a_sweep_that_comes_late_leaves_a_copy_alone(engine: Engine, copier: Copier, thread: str) -> None:
+    await grow(engine, thread, 1)
+    fork = f"{thread}-fork"
+    await copier.fork(thread, fork)
+    copied = await engine.store.command("HGET", keys.ThreadKeys.of(NAMESPACE, fork).meta, "copied")
+    await engine.retention._remove(fork, "broken", copied.decode())
+    assert await engine.latest(fork) is not None
+
+
+async def test_writes_that_came_before_a_copy_do_not_end_it(engine: Engine, copier: Copier, thread: str) -> None:
+    await grow(engine, thread, 2)
+    copy = f"{thread}-copy"
+    await engine.put_writes(copy, "early", [Write("t", 0, b"w")])
+    await copier.copy(thread, copy)
+    where = keys.ThreadKeys.of(NAMESPACE, copy)
+    assert [await engine.store.command("PTTL", key) for key in (where.meta, where.parts)] == [-1, -1]
