@@ -26,6 +26,9 @@ __all__ = ["Holder", "Lease", "Leases", "Token", "new_owner"]
 FIRST_POLL, LONGEST_POLL = 0.02, 0.5
 """Seconds between two questions of a waiting acquire: half as long again each time, jittered."""
 
+GRANTS = 3
+"""How many grants in a row may have lapsed before their answer came; then the TTL is too short for this backend."""
+
 DEAD_MS = 60_000
 """How long the owner of a cancelled acquire is remembered as dead: longer than any request stays on its way."""
 
@@ -178,7 +181,8 @@ class Leases:
         id is never granted this lease again. An unused id is reserved for 7 days.
 
         Raises LeaseHeld (holder, remaining), ThreadGone with `removing` set while parts of a deleted or expired thread
-        still stand, LeaseLost if the owner id was given up, StoreRegressed, and as `Store.call` does.
+        still stand, LeaseLost if the owner id was given up or `ttl` is shorter than the answer takes, StoreRegressed, and as
+        `Store.call` does.
         """
         life, patience = seconds(ttl, what="ttl"), _patience(wait)
         token = Token(self._namespace, thread, keys.check_id(owner or new_owner(), "owner"), 0)
@@ -221,7 +225,7 @@ class Leases:
     async def _ask(self, token: Token, ttl: float) -> Lease:
         where = keys.ThreadKeys.of(token.namespace, token.thread)
         try:
-            while True:
+            for _ in range(GRANTS):
                 sent = time.monotonic()
                 reply = await self._store.call(
                     ACQUIRE,
@@ -237,6 +241,7 @@ class Leases:
         except (asyncio.CancelledError, OutcomeUnknown):
             await self._undo(where, token.owner, ttl)
             raise
+        raise too_short(About.of(token), ttl)
 
     def _granted(self, token: Token, ttl: float, sent: float, reply: Any) -> Lease:
         outcome = text(reply[0])
@@ -269,6 +274,11 @@ class Leases:
 def new_owner() -> str:
     """Make an owner id: where it was made, for people to read, and 64 random bits."""
     return f"{platform.node()[:64]}-{os.getpid()}-{secrets.token_hex(8)}"
+
+
+def too_short(about: About, ttl: float) -> LeaseLost:
+    """Make the error for grants that lapse before they are known."""
+    return about.lost(f"{about}: {GRANTS} grants lapsed before their answer came; a ttl of {ttl} s is too short")
 
 
 def milliseconds(duration: float) -> int:

@@ -8,7 +8,7 @@ from typing import Any, Literal, cast
 
 from blackboard import keys
 from blackboard.claims.keeper import Keeper
-from blackboard.claims.lease import milliseconds, new_owner
+from blackboard.claims.lease import GRANTS, milliseconds, new_owner, too_short
 from blackboard.claims.outcome import Done, Failed, Mismatch, Refusal, Unknown, check_semantics, downstream_key, refused
 from blackboard.claims.record import Semantics, SettledState, body_kind
 from blackboard.claims.refusal import About, expect, number, text
@@ -134,12 +134,13 @@ class SharedEffects:
         """Claim an effect for `ttl` seconds, or say why it must not run now; see `Effects.begin`.
 
         After its lease has lapsed, an at-least-once effect is claimed anew, attempt + 1; an at-most-once one is Unknown.
+        LeaseLost if `ttl` is shorter than the answer takes.
         """
         owner, life = keys.check_id(owner or new_owner(), "owner"), seconds(ttl, what="ttl")
         plain, op = fingerprint, op or self._store.op_id()
         if self._seal is not None:
             fingerprint = self._seal.fingerprint(plain, "", key)
-        while True:
+        for _ in range(1 + GRANTS):
             sent = time.monotonic()
             args = (owner, milliseconds(life), check_semantics(semantics), fingerprint, op)
             reply = await self._store.call(BEGIN, (keys.effect(self._namespace, key),), args)
@@ -158,6 +159,7 @@ class SharedEffects:
             )
             if claim.remaining > 0:
                 return claim
+        raise too_short(About(self._namespace, owner=owner, effect=key), life)
 
     def _open(self, key: str, answer: Refusal) -> Refusal:
         match answer:

@@ -10,9 +10,19 @@ from blackboard import keys
 from blackboard.claims.effect import Busy, Done, Effects, Semantics, Start, Unknown
 from blackboard.claims.lease import Leases, Token
 from blackboard.claims.shared import Claim, SharedEffects
+from blackboard.errors import LeaseLost
 from blackboard.store.client import Store
 from blackboard.testing.contracts.leases import NAMESPACE, open_thread
-from blackboard.testing.proxy import Command, Fault, FaultProxy, cut_reply, cut_request, drop_reply, drop_request
+from blackboard.testing.proxy import (
+    Command,
+    Fault,
+    FaultProxy,
+    cut_reply,
+    cut_request,
+    delay_reply,
+    drop_reply,
+    drop_request,
+)
 
 LONG = 60.0
 FAULTS: dict[str, Callable[[], Fault]] = {
@@ -139,6 +149,20 @@ async def test_a_lost_reply_of_begin_is_not_told_as_busy(faulty: Store, proxy: F
     proxy.fault(drop_reply())
     assert isinstance(await shared.begin(thread, semantics="at-most-once", fingerprint="f", ttl=LONG), Claim)
     assert isinstance(await shared.begin(thread, semantics="at-most-once", fingerprint="f", ttl=LONG), Busy)
+
+
+async def test_a_ttl_shorter_than_the_answer_takes_is_refused(
+    direct: Store, faulty: Store, proxy: FaultProxy, thread: str
+) -> None:
+    """Each grant has lapsed before it is known: asking again and again would never end."""
+    proxy.fault(delay_reply(0.05), when=lambda _: True, times=1000)
+    with pytest.raises(LeaseLost, match="too short"):
+        await Leases(faulty, NAMESPACE).acquire(thread, ttl=0.02)
+    with pytest.raises(LeaseLost, match="too short"):
+        await SharedEffects(faulty, NAMESPACE).begin(thread, semantics="at-most-once", fingerprint="f", ttl=0.02)
+    lease = await Leases(direct, NAMESPACE).acquire(thread, ttl=LONG, wait=1.0)
+    assert lease.status == "new"
+    assert lease.takeover
 
 
 class _Hits:
