@@ -9,6 +9,7 @@ from typing import Any, Literal
 from blackboard import keys
 from blackboard.checkpoints.engine import Engine
 from blackboard.checkpoints.refusal import Asked, refusal
+from blackboard.claims import registry
 from blackboard.codec import Types, decode, encode
 from blackboard.codec.cipher import opened, sealed
 from blackboard.errors import InboxFull
@@ -104,6 +105,19 @@ class Inbox:
                 )
             case _:
                 raise refusal(Asked(engine.namespace, thread), reply)
+
+    async def parked(self, thread: str, awaits: str, wake: int | None, since: int) -> None:
+        """List a thread that parked at `since` (server time in µs, as `wake`) as due when it can go on.
+
+        Due at once if it was answered or moved meanwhile, for this may overwrite the row that said so: a look too many
+        costs a look, a wake that is lost is lost for ever.
+        """
+        store, where = self._engine.store, keys.ThreadKeys.of(self._engine.namespace, thread)
+        await self._engine.retention.due(thread, registry.next_look(store) if wake is None else wake // 1000)
+        answers = ("HGET", where.answers, f"n:{awaits.removeprefix('signal:')}")
+        updated, answer = await store.batch([("HGET", where.meta, "updated"), answers])
+        if updated != str(since).encode() or (awaits.startswith("signal:") and answer not in (None, b"taken")):
+            await self._wake(thread)
 
     async def _wake(self, thread: str) -> None:
         """Let whoever looks for parked threads that can go on find this one; a hint, the inbox is the truth."""

@@ -79,7 +79,8 @@ class Run(Generic[S]):
         self._clean_cursors = b""
         self._used: set[str] = set()
         self._settlements: dict[str, Settlement] = {}
-        self._waiting = Waiting(Inbox(engine), self.thread, self._park, engine.store.server_time)
+        self._inbox = Inbox(engine)
+        self._waiting = Waiting(self._inbox, self.thread, self._park, engine.store.server_time)
         self._busy = False
         self._unknown = False
         self._parked = False
@@ -287,8 +288,7 @@ class Run(Generic[S]):
             return False
         self._note(draft, commit, committed)
         self.lease.given_back = self._parked = True
-        if wake is not None:
-            await self._engine.retention.due(self.thread, wake // 1000)
+        await self._inbox.parked(self.thread, awaits, wake, committed.time)
         return True
 
     def _commit(self, draft: Draft, step: int, following: str | None, pending: bytes) -> Commit:

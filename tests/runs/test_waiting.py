@@ -286,6 +286,42 @@ async def test_parking_and_signalling_race(board: Blackboard, thread: str) -> No
         await asyncio.gather(*(one(f"{thread}-{start + i}") for i in range(50)))
 
 
+async def test_who_waits_for_the_next_answer_cannot_go_on(board: Blackboard, thread: str) -> None:
+    async def both() -> None:
+        async with board.run(thread, Review, start=Review) as run:
+            await run.wait("first")
+            await run.wait("second")
+            await run.finish(drop_unread=True)
+
+    for name in ("first", "second"):
+        with pytest.raises(Parked):
+            await both()
+        assert [one for one in await board.runnable(10_000) if one == thread] == []
+        assert await board.signal(thread, name) == "ACCEPTED"
+        assert [one for one in await board.runnable(10_000) if one == thread] == [thread]
+    await both()
+
+
+@pytest.mark.parametrize("within", [None, "1h"])
+async def test_an_answer_before_the_thread_is_listed_wakes_it(
+    board: Blackboard, thread: str, within: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    retention = board.engine("checkpoint").retention
+    due = retention.due
+
+    async def answered(name: str, at_ms: int, **more: bool) -> None:
+        assert await board.signal(name, "verdict", "yes") == "ACCEPTED"
+        await due(name, at_ms, **more)
+
+    async with board.run(thread, Review, start=Review):
+        pass
+    with monkeypatch.context() as patch, pytest.raises(Parked):
+        patch.setattr(retention, "due", answered)
+        await ask(board, thread, within=within)
+    assert thread in await board.runnable(10_000)
+    assert await ask(board, thread) == "yes"
+
+
 async def test_rows_that_are_due_for_a_look_hide_nobody(board: Blackboard, thread: str) -> None:
     with pytest.raises(Parked):
         await ask(board, thread)
