@@ -50,6 +50,7 @@ NAMES: dict[str, dict[str, tuple[str, ...]]] = {
 """What is public, by heading and module; methods follow from the classes."""
 
 UNSHOWN = {
+    "Inbox": {"parked"},
     "Lease": {"opened", "overdue"},
     "Claim": {"overdue"},
     "Meta": {"of"},
