@@ -233,13 +233,15 @@ class Blackboard:
         return SharedEffects(self.store, namespace, keep=engine.policy.effect_ttl, seal=engine.seal)
 
     async def threads(self, *, status: str | None = None, namespace: str = "checkpoint") -> AsyncIterator[Listed]:
-        """Yield the namespace's threads, all or those of one status; read page by page, never by a scan of the keys."""
+        """Yield the namespace's threads, all or those of one status; read page by page, never by a scan of the keys.
+
+        In no order. A thread that is there from the first page to the last comes once, whatever is begun, moved or
+        deleted meanwhile; one that is begun or ends meanwhile may or may not come.
+        """
         engine = self.engine(namespace)
         for number in range(keys.SHARDS):
-            shard, start = keys.threads(namespace, number), 0
-            while rows := await self.store.command("ZRANGE", shard, start, start + PAGE - 1):
-                start += PAGE
-                for listed in await _metas(engine, [row.decode() for row in rows]):
+            async for page in _listed(self.store, keys.threads(namespace, number)):
+                for listed in await _metas(engine, page):
                     if status is None or listed.meta.status == status:
                         yield listed
 
@@ -253,6 +255,20 @@ class Blackboard:
             policy = self.settings.checkpoint_namespace(namespace)
             self._engines[namespace] = Engine(self.store, namespace, policy)
         return self._engines[namespace]
+
+
+async def _listed(store: Store, shard: str) -> AsyncIterator[list[str]]:
+    """Yield the ids in a list of threads, each once; not by rank, which shifts when a row is moved or removed."""
+    seen, cursor = set[str](), 0
+    while True:
+        reply = await store.command("ZSCAN", shard, cursor, "COUNT", PAGE)
+        fresh = {row.decode() for row in reply[1][::2]} - seen
+        seen |= fresh
+        if fresh:
+            yield sorted(fresh)
+        cursor = int(reply[0])
+        if cursor == 0:
+            return
 
 
 async def _metas(engine: Engine, threads: list[str]) -> list[Listed]:

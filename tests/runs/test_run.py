@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
+from collections import Counter
 
 import pytest
 from pydantic import BaseModel
 
 from blackboard import LeaseHeld, LeaseLost, Log, OutcomeUnknown, ThreadGone, keys
 from blackboard.board import Blackboard
+from blackboard.checkpoints.commit import Commit
 from blackboard.errors import (
     AlreadyFinished,
     CheckpointMissing,
@@ -351,6 +354,22 @@ async def test_threads_are_listed_by_status(board: Blackboard, thread: str) -> N
     for status in ("finished", "running"):
         found = {row.thread async for row in board.threads(status=status) if row.thread.startswith(f"{thread}-")}
         assert found == {name for name, stands in names.items() if stands == status}
+
+
+async def test_a_listing_misses_nobody_while_threads_are_deleted(
+    board: Blackboard, thread: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More threads in one list than a page holds, and than a server keeps in one piece (128 or 256)."""
+    monkeypatch.setattr("blackboard.board.PAGE", 20)
+    engine, every = board.engine("checkpoint"), (f"{thread}-{number}" for number in itertools.count())
+    names = list(itertools.islice((name for name in every if keys.shard(name) == 0), 300))
+    await asyncio.gather(*(engine.commit(name, Commit(0, {})) for name in names))
+    seen = Counter[str]()
+    async for row in board.threads():
+        if row.thread.startswith(thread):
+            seen[row.thread] += 1
+            await board.thread(row.thread).delete()
+    assert seen == Counter(names)
 
 
 async def test_every_key_of_a_run_has_an_owner(board: Blackboard, thread: str) -> None:
