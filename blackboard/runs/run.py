@@ -18,7 +18,7 @@ from blackboard.checkpoints.state import Draft, StateChannels
 from blackboard.claims.effect import OpenEffect, Settlement
 from blackboard.claims.lease import Lease
 from blackboard.codec import Types, decode, encode
-from blackboard.errors import AlreadyFinished, ConfigError, OutcomeUnknown, UncommittedChanges
+from blackboard.errors import AlreadyFinished, BlackboardError, ConfigError, OutcomeUnknown, UncommittedChanges
 from blackboard.points import reach
 from blackboard.runs.call import Call, PendingCall, Semantics, spell_calls
 from blackboard.runs.effect import Asked, RunEffect
@@ -26,13 +26,15 @@ from blackboard.runs.inbox import Inbox
 from blackboard.runs.validated import validated
 from blackboard.runs.view import cursors
 from blackboard.runs.waiting import Waiting
-from blackboard.telemetry import span
+from blackboard.telemetry import logger, span
 
 __all__ = ["Call", "PendingCall", "Run"]
 
 S = TypeVar("S", bound=BaseModel)
 T = TypeVar("T")
 C = TypeVar("C")
+
+log = logger("runs")
 
 PRUNE_EVERY = 16
 """Fewest commits between two prunes of a run whose namespace keeps only the last checkpoints."""
@@ -270,10 +272,17 @@ class Run(Generic[S]):
         await self._prune()
 
     async def _prune(self) -> None:
-        """Keep the history as short as the namespace wants it, now and then; what is left goes the next time."""
+        """Keep the history as short as the namespace wants it, now and then; what is left goes the next time.
+
+        The commit stands whatever becomes of this, so a failure is only noted.
+        """
         keep_last = self._engine.policy.keep_last
-        if keep_last is not None and self._sequence % max(keep_last, PRUNE_EVERY) == 0:
+        if keep_last is None or self._sequence % max(keep_last, PRUNE_EVERY):
+            return
+        try:
             await Pruner(self._engine.store, self.namespace).prune(self.thread, keep_last=keep_last)
+        except BlackboardError as failed:
+            log.warning("a run was not pruned: %s", failed, extra={"thread_id": self.thread})
 
     async def _park(self, awaits: str, wake: int | None) -> bool:
         """Commit the same step again, parked; False if what it awaits came meanwhile."""

@@ -10,7 +10,10 @@ from blackboard import Settings
 from blackboard.board import Blackboard
 from blackboard.errors import AlreadyFinished, CheckpointMissing, LeaseHeld, ThreadExists, ThreadQuarantined
 from blackboard.runs.compare import Change
+from blackboard.runs.run import PRUNE_EVERY
 from blackboard.store.client import Store
+from blackboard.testing.proxy import FaultProxy, drop_request
+from blackboard.testing.servers import Server
 
 from .conftest import Message, Review, die
 
@@ -178,3 +181,27 @@ async def test_a_life_that_ends_at_once_is_no_loss(store: Store, thread: str) ->
         await asyncio.sleep(0.05)
         assert run.done
     assert await board.thread(thread).latest() is None
+
+
+async def test_a_prune_that_fails_does_not_undo_the_commit(solo: Server, thread: str) -> None:
+    """The commit was acknowledged: telling of an outage would let the caller take the step again."""
+    settings = Settings.load(namespaces={"checkpoint": {"keep_last": 2}})
+    async with await FaultProxy.start(solo.url) as proxy:
+        store = await Store.connect(proxy.url, retry_deadline=0.5)
+        board, fault = Blackboard(store, settings, None, None), 0
+        async with board.run(thread, Review, start=Review) as run:
+            for number in range(PRUNE_EVERY):
+                if run.step == PRUNE_EVERY - 2:
+                    proxy.reset()
+                    proxy.fault(drop_request(), when=lambda command: command.name == "ZCARD", times=1000)
+                run.state.verdict = str(number)
+                await run.commit(next="go on")
+            fault = proxy.names.count("ZCARD")
+            proxy.reset()
+            run.state.verdict = "after"
+            await run.commit(next="go on")
+        latest = await board.thread(thread).latest(Review)
+        await store.close()
+    assert fault > 0
+    assert latest is not None
+    assert (latest.step, latest.state.verdict) == (PRUNE_EVERY + 1, "after")
