@@ -102,17 +102,23 @@ class Reader:
         page: list[str | int] = ["" if before is None else keys.encode(before), limit]
         if not self.declares:
             try:
-                reply = await self._store.call(_HISTORY, names, [*page, where.checkpoints(lineage)])
+                reply = await self._page(thread, names, [*page, where.checkpoints(lineage)])
                 return self._listed(thread, lineage, reply[2::2], reply[3::2])
             except ServerRefused as refused:
                 log.debug("a history that follows references was refused: %s", refused, extra={"thread_id": thread})
         for _ in range(_ROUNDS):
-            reply = await self._store.call(_HISTORY, names, [*page, ""])
+            reply = await self._page(thread, names, [*page, ""])
             gets = [("GET", where.checkpoints(lineage) + name.decode()) for name in reply[2::2]]
             *found, incarnation = await self._store.batch([*gets, ("HGET", where.meta, "incarnation")])
             if not gets or incarnation == reply[1]:
                 return self._listed(thread, lineage, reply[2::2], found)
         raise _restless(thread)
+
+    async def _page(self, thread: str, names: Sequence[str], args: Sequence[str | int]) -> Sequence[bytes]:
+        reply: Sequence[bytes] = await self._store.call(_HISTORY, names, args)
+        if reply[0] == b"REGRESSED":
+            raise _regressed(thread, reply[1].decode())
+        return reply
 
     async def _follow(self, place: _Place) -> Reading:
         where, lineage = place.where, place.lineage

@@ -103,13 +103,17 @@ class Retention:
         """Remove at most `limit` threads that are overdue and drop their rows; returns how many rows went."""
         now, gone = self._store.server_time() // 1000, 0
         for number in range(keys.SHARDS):
-            shard = keys.threads(self._namespace, number)
-            if gone >= limit:
-                break
-            rows = await self._store.command("ZRANGEBYSCORE", shard, "(0", now, "LIMIT", 0, limit - gone)
-            for start in range(0, len(rows), AT_ONCE):
-                some = [self._overdue(shard, row.decode()) for row in rows[start : start + AT_ONCE]]
-                gone += sum(await asyncio.gather(*some))
+            shard, stay = keys.threads(self._namespace, number), 0
+            while gone < limit:
+                page = ("ZRANGEBYSCORE", shard, "(0", now, "LIMIT", stay, limit - gone)
+                rows: Sequence[bytes] = await self._store.command(*page)
+                if not rows:
+                    break
+                went = 0
+                for start in range(0, len(rows), AT_ONCE):
+                    some = [self._overdue(shard, row.decode()) for row in rows[start : start + AT_ONCE]]
+                    went += sum(await asyncio.gather(*some))
+                gone, stay = gone + went, stay + len(rows) - went
         return gone
 
     async def due(self, thread: str, at_ms: int, *, known: bool = False) -> None:

@@ -28,5 +28,10 @@ local id = redis.call('XADD', KEYS[3], '*', 'kind', kind, 'name', name, 'value',
 if kind == 'signal' then redis.call('HSET', KEYS[4], 'n:' .. name, id) end
 if key ~= '' then redis.call('HSET', KEYS[4], 'k:' .. key, id) end
 redis.call('ZADD', KEYS[5], now, 'signal:' .. op)
-if redis.call('PTTL', KEYS[5]) < tonumber(ARGV[6]) then redis.call('PEXPIRE', KEYS[5], 2 * ARGV[6]) end
+local keep_ms = tonumber(ARGV[6])
+if redis.call('PTTL', KEYS[5]) < keep_ms then
+  -- Owners that are dead stand here too, for a minute.
+  redis.call('ZREMRANGEBYSCORE', KEYS[5], '-inf', '(' .. whole(tonumber(now) - math.max(keep_ms, 60000) * 1000))
+  redis.call('PEXPIRE', KEYS[5], 2 * keep_ms)
+end
 return {'ACCEPTED', m.status}

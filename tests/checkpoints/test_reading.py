@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from blackboard import keys
 from blackboard.checkpoints.channels import Value
 from blackboard.checkpoints.commit import Commit, Committed
 from blackboard.checkpoints.engine import Engine, Write
 from blackboard.checkpoints.reading import Reader
-from blackboard.errors import CheckpointMissing, ServerRefused, ServerUnavailable
+from blackboard.errors import CheckpointMissing, ServerRefused, ServerUnavailable, StoreRegressed
 from blackboard.settings import CheckpointNamespace
 from blackboard.store.client import Store
 from blackboard.testing.contracts.thread import NAMESPACE, log, step
@@ -100,3 +101,14 @@ async def test_what_is_refused_either_way_is_said(guarded: tuple[Server, Store],
     found = await engine.latest(thread)
     assert found is not None
     assert found.contents == {"n": b"1"}
+
+
+@pytest.mark.parametrize("declares", [False, True])
+async def test_a_history_without_its_meta_is_lost_and_not_empty(engine: Engine, thread: str, declares: bool) -> None:
+    reader = Reader(engine.store, NAMESPACE, declares=declares)
+    assert await reader.history(thread, "", 50, None) == []
+    first = await engine.commit(thread, step({"v": Value(b"v")}))
+    assert [one.checkpoint for one in await reader.history(thread, "", 50, None)] == [first.checkpoint]
+    await engine.store.command("DEL", keys.ThreadKeys.of(NAMESPACE, thread).meta)
+    with pytest.raises(StoreRegressed, match="meta"):
+        await reader.history(thread, "", 50, None)

@@ -334,3 +334,31 @@ async def test_rows_that_are_due_for_a_look_hide_nobody(board: Blackboard, threa
         assert thread in found
         assert len(await board.runnable(limit)) == min(limit, len(found))
     await board.sweep(10_000)
+
+
+async def test_parked_rows_hide_nobody_from_a_sweep(board: Blackboard, thread: str) -> None:
+    shard = keys.threads("checkpoint", keys.shard(thread))
+    with pytest.raises(Parked):
+        await ask(board, thread)
+    await board.store.command("ZADD", shard, 1, thread)
+    await board.sweep(10_000)
+    names = (f"{thread}-{number}" for number in range(1000))
+    gone = next(name for name in names if keys.shard(name) == keys.shard(thread))
+    await board.store.command("ZADD", shard, 2, gone)
+    assert await board.sweep(1) == 1
+    assert await board.store.command("ZSCORE", shard, gone) is None
+    assert thread in await board.runnable(10_000)
+
+
+async def test_old_op_ids_of_letters_are_forgotten(board: Blackboard, thread: str) -> None:
+    """A thread that is told something every second for months does not remember each time."""
+    async with board.run(thread, Review, start=Review):
+        ops = keys.ThreadKeys.of("checkpoint", thread).ops
+        for age in (3600, 1):
+            await board.store.command("ZADD", ops, board.store.server_time() - age * 1_000_000, f"signal:{age}")
+        await board.store.command("PEXPIRE", ops, 500)
+        await board.note(thread, "one more")
+        left = await board.store.command("ZRANGE", ops, 0, -1)
+        assert left[0] == b"signal:1"
+        assert len(left) == 2
+        assert await board.store.command("PTTL", ops) > 500
