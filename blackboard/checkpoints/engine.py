@@ -181,8 +181,8 @@ class Engine:
 
         Reads as many manifests and no contents: one round trip.
         """
-        if limit < 1:
-            raise ConfigError(f"limit must be at least 1, got {limit}", limit=limit)
+        if type(limit) is not int or limit < 1:
+            raise ConfigError(f"limit must be a whole number of at least 1, got {limit!r}", limit=limit)
         return await self.reader.history(thread, lineage, limit, before)
 
     async def meta(self, thread: str) -> Meta:

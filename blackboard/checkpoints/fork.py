@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 
 from blackboard import keys
@@ -13,7 +14,7 @@ from blackboard.checkpoints.seeding import SLICE_ITEMS, Seeding
 from blackboard.checkpoints.walk import checkpoints, members, pairs, unmoved
 from blackboard.claims.record import SettledEffect
 from blackboard.codec.cipher import Seal
-from blackboard.errors import CheckpointMissing, StoreRegressed, ThreadGone
+from blackboard.errors import BlackboardError, CheckpointMissing, StoreRegressed, ThreadGone
 from blackboard.store.client import Store
 
 __all__ = ["Copier"]
@@ -33,11 +34,22 @@ class Copier:
 
         Effects that were settled by then come along, later ones do not; nothing that is open does. Returns the new
         thread's incarnation. If it does not come to the end, nothing of it is seen, and what was written goes with a
-        sweep. Raises ThreadExists, CheckpointMissing, ThreadGone.
+        sweep. Raises ThreadExists, CheckpointMissing, ThreadGone, and ServerUnavailable if a prune overtook it: do it again.
         """
         source = keys.ThreadKeys.of(self._namespace, thread)
+        before = await unmoved(self._store, source, thread, [])
         manifest = await self._manifest(source, thread, checkpoint, lineage)
-        target = await Seeding.begin(self._store, self._namespace, to)
+        async with self._seeding(to) as target:
+            try:
+                await self._checkpoint(source, target, thread, manifest, lineage)
+            except StoreRegressed:
+                await unmoved(self._store, source, thread, before)  # what was pruned meanwhile is not lost
+                raise
+            return await self._open(source, target, manifest.checkpoint, thread)
+
+    async def _checkpoint(
+        self, source: keys.ThreadKeys, target: Seeding, thread: str, manifest: Manifest, lineage: str
+    ) -> None:
         moving = self._moving(thread, target)
         if moving is None:
             digests = [ref.digest for ref in manifest.refs.values() if ref.digest is not None]
@@ -53,14 +65,28 @@ class Copier:
             await target.items("hash", target.where.effects, moving.effects(effects) if moving else effects)
         await target.items("history", target.where.history(), [keys.encode(manifest.checkpoint)])
         await target.string(target.where.checkpoint(manifest.checkpoint), spell(alone))
-        return await self._open(source, target, manifest.checkpoint, thread)
 
     async def copy(self, thread: str, to: str) -> str:
         """Copy a whole thread: every lineage with its history, pending writes, pins and settled effects."""
         source = keys.ThreadKeys.of(self._namespace, thread)
         newest = await self._manifest(source, thread, None, "")
         before = await unmoved(self._store, source, thread, [])
+        async with self._seeding(to) as target:
+            await self._all(source, target, thread)
+            await unmoved(self._store, source, thread, before)
+            return await self._open(source, target, newest.checkpoint, thread)
+
+    @asynccontextmanager
+    async def _seeding(self, to: str) -> AsyncIterator[Seeding]:
+        """Take the id, and give it back at once if the copying fails, so that it can be done again."""
         target = await Seeding.begin(self._store, self._namespace, to)
+        try:
+            yield target
+        except BlackboardError:
+            await target.give_up()
+            raise
+
+    async def _all(self, source: keys.ThreadKeys, target: Seeding, thread: str) -> None:
         moving = self._moving(thread, target)
         # Contents come after the checkpoints that refer to them: while the thread is driven they only grow.
         named = [part.decode() async for part in members(self._store, source.parts)]
@@ -73,8 +99,6 @@ class Copier:
                 await target.items("hash", target.where.values, some)
         async for effects in pairs(self._store, source.effects):
             await target.items("hash", target.where.effects, moving.effects(effects) if moving else effects)
-        await unmoved(self._store, source, thread, before)
-        return await self._open(source, target, newest.checkpoint, thread)
 
     def _moving(self, thread: str, target: Seeding) -> Resealing | None:
         return None if self._seal is None else Resealing(self._seal, thread, target)

@@ -92,6 +92,10 @@ class Retention:
         """Remove what is left of an incarnation that expired or was deleted."""
         await self._remove(thread, "expired", incarnation)
 
+    async def remove_copy(self, thread: str, copy: str) -> None:
+        """Remove what a copying that broke off has written; one that was opened, or another one, is left alone."""
+        await self._remove(thread, "broken", copy)
+
     async def _remove(self, thread: str, mode: Literal["expired", "broken"], which: str) -> None:
         where = keys.ThreadKeys.of(self._namespace, thread)
         await self.due(thread, self._store.server_time() // 1000, known=True)
@@ -128,7 +132,7 @@ class Retention:
         if status == b"parked":
             return 0  # it is due to be driven, not to be removed
         if copying:
-            await self._remove(thread, "broken", copying.decode())
+            await self.remove_copy(thread, copying.decode())
         elif incarnation or removing:
             await self.remove(thread, (incarnation or removing).decode())
         if await self._listed_again(thread, where):

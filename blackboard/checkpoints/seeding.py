@@ -10,14 +10,17 @@ from blackboard import keys
 from blackboard.checkpoints.refusal import still_standing
 from blackboard.checkpoints.retention import Retention
 from blackboard.claims import registry
-from blackboard.errors import ThreadExists, ThreadGone
+from blackboard.errors import BlackboardError, ThreadExists, ThreadGone
 from blackboard.store.client import Store
 from blackboard.store.script import Script
+from blackboard.telemetry import logger
 
 __all__ = ["SLICE_BYTES", "SLICE_ITEMS", "Kind", "Seeding"]
 
 _SEED = Script("blackboard.checkpoints", "seed.lua", prelude=("thread.lua",))
 _OPEN = Script("blackboard.checkpoints", "open.lua", prelude=("thread.lua",))
+
+log = logger("checkpoints")
 
 SLICE_ITEMS, SLICE_BYTES = 500, 1 << 18
 """A slice ends at so many items or bytes: less than a few ms of the server's time."""
@@ -94,6 +97,13 @@ class Seeding:
         await self.store.command("ZADD", shard, look, self.thread)
         incarnation: str = reply[1].decode()
         return incarnation
+
+    async def give_up(self) -> None:
+        """Remove what was written so far; if that fails too, a sweep does it later."""
+        try:
+            await Retention(self.store, self.namespace).remove_copy(self.thread, self.copy)
+        except BlackboardError as failed:
+            log.warning("a copy that broke off was not removed: %s", failed, extra={"thread_id": self.thread})
 
     async def _slice(self, kind: Kind, key: str, part: str, offset: int, items: Sequence[bytes | str]) -> None:
         names = [self.where.meta, self.where.latest(), self.where.parts, key]

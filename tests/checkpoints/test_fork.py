@@ -11,9 +11,10 @@ from blackboard import keys
 from blackboard.checkpoints.channels import Value
 from blackboard.checkpoints.engine import Engine, Write
 from blackboard.checkpoints.fork import Copier
+from blackboard.checkpoints.prune import Pruner
 from blackboard.claims.effect import Effects, Start
 from blackboard.claims.lease import Leases
-from blackboard.errors import CheckpointMissing, LeaseHeld, ThreadExists, ThreadGone
+from blackboard.errors import CheckpointMissing, LeaseHeld, ServerUnavailable, ThreadExists, ThreadGone
 from blackboard.settings import CheckpointNamespace
 from blackboard.store.client import Store
 from blackboard.testing.contracts.thread import NAMESPACE, log, step
@@ -229,7 +230,7 @@ async def test_a_sweep_that_comes_late_leaves_a_copy_alone(engine: Engine, copie
     fork = f"{thread}-fork"
     await copier.fork(thread, fork)
     copied = await engine.store.command("HGET", keys.ThreadKeys.of(NAMESPACE, fork).meta, "copied")
-    await engine.retention._remove(fork, "broken", copied.decode())
+    await engine.retention.remove_copy(fork, copied.decode())
     assert await engine.latest(fork) is not None
 
 
@@ -240,3 +241,21 @@ async def test_writes_that_came_before_a_copy_do_not_end_it(engine: Engine, copi
     await copier.copy(thread, copy)
     where = keys.ThreadKeys.of(NAMESPACE, copy)
     assert [await engine.store.command("PTTL", key) for key in (where.meta, where.parts)] == [-1, -1]
+
+
+async def test_a_fork_that_a_prune_overtakes_can_be_done_again(engine: Engine, copier: Copier, thread: str) -> None:
+    """What was pruned is not lost, and the new id is free at once."""
+    names, fork, values = await grow(engine, thread, 6), f"{thread}-fork", copier._values
+
+    async def pruned(*asked: Any) -> None:
+        await Pruner(engine.store, NAMESPACE).prune(thread, keep_last=1)
+        await values(*asked)
+
+    copier._values = pruned  # type: ignore[method-assign, assignment]
+    with pytest.raises(ServerUnavailable, match="pruned"):
+        await copier.fork(thread, fork, checkpoint=names[2])
+    copier._values = values  # type: ignore[method-assign]
+    with pytest.raises(CheckpointMissing):
+        await copier.fork(thread, fork, checkpoint=names[2])
+    await copier.fork(thread, fork)
+    assert [one.checkpoint for one in await engine.history(fork)] == [names[-1]]
