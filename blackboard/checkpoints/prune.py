@@ -93,7 +93,7 @@ class Pruner:
         async for manifests in self._old(where, lineage, keep_last):
             gone = await self._drop(where, lineage, meta.incarnation, manifests)
             dropped += len(gone)
-            if not gone:
+            if manifests and not gone:
                 break
         if not await self._worth_collecting(where, lineage):
             return Pruned(dropped, deferred=True)
@@ -114,8 +114,9 @@ class Pruner:
                 return
             last = min(start + SLICE, old) - 1
             names = [n.decode() for n in await self._store.command("ZRANGE", where.history(lineage), start, last)]
-            start += sum(name in pinned for name in names)
-            yield await self._manifests(where, lineage, [name for name in names if name not in pinned])
+            manifests = await self._manifests(where, lineage, [name for name in names if name not in pinned])
+            start += len(names) - len(manifests)
+            yield manifests
 
     async def _manifests(self, where: keys.ThreadKeys, lineage: str, names: Sequence[str]) -> list[Manifest]:
         if not names:

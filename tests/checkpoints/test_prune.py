@@ -284,3 +284,13 @@ async def test_a_thread_that_is_pruned_while_it_is_closed_ends_whole(
     where = keys.ThreadKeys.of(NAMESPACE, thread)
     for manifest in await engine.history(thread):
         assert await engine.store.command("PTTL", where.checkpoint(manifest.checkpoint)) > 0
+
+
+async def test_a_page_of_pinned_ones_hides_nobody(engine: Engine, pruner: Pruner, thread: str) -> None:
+    names = [f"c{number:03}" for number in range(120)]
+    for number, name in enumerate(names):
+        await engine.put(thread, name, step({"v": Value(b"%d" % number)}))
+    for name in names[:110]:
+        await pruner.pin(thread, name)
+    assert (await pruner.prune(thread, keep_last=1)).checkpoints == 9
+    assert [m.checkpoint for m in await engine.history(thread, limit=200)] == [names[-1], *names[109::-1]]
