@@ -140,7 +140,7 @@ class Effects:
     async def resolve(
         self,
         token: Token,
-        effect: Unknown | OpenEffect,
+        effect: Unknown | OpenEffect | Start,
         state: SettledState,
         result: bytes = b"",
         *,
@@ -150,7 +150,8 @@ class Effects:
 
         `effect` is what a begin or `open` said; if it has changed since, LeaseLost. Whoever holds the thread decides.
         """
-        claim = pack(effect.fence, effect.owner, effect.attempt)
+        grant = effect.token if isinstance(effect, Start) else effect
+        claim = pack(grant.fence, grant.owner, effect.attempt)
         await self._settle(token, effect.key, claim, state, body=result, op=op)
 
     def settlement(self, start: Start, result: bytes) -> Settlement:

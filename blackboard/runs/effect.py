@@ -73,7 +73,7 @@ class RunEffect(Generic[T]):
             asked.record,
         )
         self._start: Start | None = None
-        self._unknown: Unknown | None = None
+        self._unknown: Unknown | Start | None = None
         self._settled = False
 
     def __repr__(self) -> str:
@@ -91,7 +91,7 @@ class RunEffect(Generic[T]):
         The arguments are the effect's fingerprint, unless one was given. Raises EffectUnknown (at-most-once, begun by a
         driver who is gone), EffectBusy, EffectMismatch, EffectFailed: nothing was run. An exception of the function
         passes unchanged and is recorded as a failed attempt (at-least-once) or as unknown (at-most-once); after a
-        cancellation the outcome is unknown.
+        cancellation the outcome is unknown. Whoever goes on after that `complete`s, `abandon`s or `retry`s it.
         """
         if self._fingerprint is None:
             self._fingerprint = [list(args), kwargs]
@@ -152,7 +152,7 @@ class RunEffect(Generic[T]):
                 f"effect {self.name!r} is {self.standing}; only an unknown one can be retried", value=self.standing
             )
         await self._effects.resolve(self.run.lease.token, self._unknown, "retry")
-        self._unknown = None
+        self._unknown, self._settled = None, False
         await self._begin()
 
     async def attach(self, external_ref: str) -> None:
@@ -220,7 +220,8 @@ class RunEffect(Generic[T]):
     async def _record_error(self, error: BaseException) -> None:
         """Note how the attempt ended; the error itself is what the caller gets, whatever becomes of the note."""
         start = self._started()
-        if isinstance(error, Exception) and not isinstance(error, asyncio.CancelledError):
+        failed = isinstance(error, Exception) and not isinstance(error, asyncio.CancelledError)
+        if failed:
             note = self._effects.fail(start, encode(f"{type(error).__name__}: {error}"[:2000], path="error"))
         else:
             note = self._effects.interrupt(start)
@@ -229,6 +230,8 @@ class RunEffect(Generic[T]):
         except (BlackboardError, TimeoutError) as unknown:
             log.warning("how effect %s ended was not recorded: %s", self.name, unknown)
         self._settle("unknown")
+        if not failed or self.semantics == "at-most-once":
+            self._unknown = start
 
     def _started(self) -> Start:
         if self._start is None or self._settled:

@@ -11,7 +11,15 @@ from pydantic import BaseModel
 
 from blackboard import Call, EffectUnknown, LeaseLost, Run
 from blackboard.board import Blackboard
-from blackboard.errors import ConfigError, CorruptValue, EffectFailed, EffectMismatch, EncodeError, UncommittedChanges
+from blackboard.errors import (
+    ConfigError,
+    CorruptValue,
+    EffectFailed,
+    EffectMismatch,
+    EncodeError,
+    UncommittedChanges,
+    UnresolvedEffects,
+)
 from blackboard.points import watch
 from blackboard.runs.call import Semantics
 
@@ -320,3 +328,28 @@ async def test_a_driver_that_slept_beyond_its_lease_does_not_act(board: Blackboa
     assert ran == []
     async with board.run(thread, Review, wait=5) as run:
         assert [e.key for e in run.unresolved] == ["0/pay"]
+
+
+@pytest.mark.parametrize("semantics", ["at-least-once", "at-most-once"])
+@pytest.mark.parametrize("decision", ["abandon", "complete", "retry"])
+async def test_an_effect_that_timed_out_can_be_decided_by_its_run(
+    board: Blackboard, thread: str, semantics: Semantics, decision: str
+) -> None:
+    """Otherwise a tool that is given up after a while would keep the thread from being finished."""
+    async with board.run(thread, Review, start=Review) as run:
+        effect = run.effect("slow", int, semantics=semantics)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await effect.call(asyncio.sleep, 30)
+        assert effect.standing == "unknown"
+        with pytest.raises(UnresolvedEffects):
+            await run.finish()
+        if decision == "abandon":
+            await effect.abandon("took too long")
+        else:
+            if decision == "retry":
+                await effect.retry()
+            await effect.complete(7)
+        await run.finish()
+    found = [(one.attempt, one.state) for one in await board.thread(thread).effects()]
+    assert found == [(2 if decision == "retry" else 1, "abandoned" if decision == "abandon" else "done")]
