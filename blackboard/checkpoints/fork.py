@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
@@ -77,7 +77,7 @@ class Copier:
             return await self._open(source, target, newest.checkpoint, thread)
 
     @asynccontextmanager
-    async def _seeding(self, to: str) -> AsyncIterator[Seeding]:
+    async def _seeding(self, to: str) -> AsyncGenerator[Seeding]:
         """Take the id, and give it back at once if the copying fails, so that it can be done again."""
         target = await Seeding.begin(self._store, self._namespace, to)
         try:

@@ -105,15 +105,19 @@ class Retention:
 
     async def sweep(self, limit: int = 100) -> int:
         """Remove at most `limit` threads that are overdue and drop their rows; returns how many rows went."""
-        now, gone = self._store.server_time() // 1000, 0
+        now = self._store.server_time() // 1000
+        gone: int = 0
         for number in range(keys.SHARDS):
-            shard, stay = keys.threads(self._namespace, number), 0
+            shard = keys.threads(self._namespace, number)
+            stay: int = 0
             while gone < limit:
-                page = ("ZRANGEBYSCORE", shard, "(0", now, "LIMIT", stay, limit - gone)
-                rows: Sequence[bytes] = await self._store.command(*page)
+                most: int = limit - gone
+                rows: Sequence[bytes] = await self._store.command(
+                    "ZRANGEBYSCORE", shard, "(0", now, "LIMIT", stay, most
+                )
                 if not rows:
                     break
-                went = 0
+                went: int = 0
                 for start in range(0, len(rows), AT_ONCE):
                     some = [self._overdue(shard, row.decode()) for row in rows[start : start + AT_ONCE]]
                     went += sum(await asyncio.gather(*some))
