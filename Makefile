@@ -41,7 +41,7 @@ bench: $(READY) ## every benchmark, each with the servers it needs
 docs: $(READY) ## write the generated reference, then check the links and run the code of the pages
 	$(BIN)/python docs/write_settings.py
 	$(BIN)/python docs/write_reference.py
-	$(BIN)/python -m pytest tests/test_docs.py tests/test_reference.py
+	$(BIN)/python -m pytest tests/test_docs.py tests/test_reference.py tests/test_trips.py
 
 clean: ## remove the environment and what the tools left
 	rm -rf .venv build dist .coverage htmlcov .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,12 +1,11 @@
-"""The reference is that of the code: settings, names, errors, commands, keys, permissions and round trips."""
+"""The reference is that of the code: settings, names, errors, commands, keys and permissions."""
 
 from __future__ import annotations
 
 import importlib.util
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import TypeVar, get_args
@@ -14,10 +13,9 @@ from typing import TypeVar, get_args
 import pytest
 import pytest_asyncio
 import typer.main
-from pydantic import BaseModel
 
 import blackboard
-from blackboard import Blackboard, Call, Log, errors
+from blackboard import Blackboard, Call, errors
 from blackboard.checkpoints.channels import Value
 from blackboard.checkpoints.commit import Commit
 from blackboard.checkpoints.engine import Write
@@ -29,11 +27,10 @@ from blackboard.runs.portable import export_thread, import_thread
 from blackboard.store.protocol import ErrorReply
 from blackboard.testing.cluster import start_cluster
 from blackboard.testing.contracts.thread import all_keys
-from blackboard.testing.proxy import FaultProxy
 from blackboard.testing.servers import Server, binaries, start_server
 
-ROOT = Path(__file__).parents[1]
-REFERENCE = ROOT / "docs" / "reference"
+from .pages import REFERENCE, ROOT, State, broken, nothing, table
+
 T = TypeVar("T")
 PROFILES = ROOT / "docs" / "how-to" / "choose-a-profile.md"
 
@@ -46,14 +43,6 @@ def module(name: str) -> ModuleType:
     found = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(found)
     return found
-
-
-def table(page: Path, mark: str) -> list[list[str]]:
-    """Read the rows of a marked table, its cells without backquotes around them."""
-    text = page.read_text("utf-8")
-    body = text.partition(f"<!-- table {mark} -->")[2].partition(f"<!-- end {mark} -->")[0]
-    lines = [line for line in body.splitlines() if line.startswith("|")][2:]
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
 
 
 def test_settings_are_those_of_the_code() -> None:
@@ -109,27 +98,14 @@ def test_lines_of_an_export_are_those_of_the_code() -> None:
     assert f"`{lines.FORMAT}`" in text and f"Version {lines.VERSION}." in text
 
 
-class State(BaseModel):
-    lines: Log[str] = Log()
-    text: str = "x" * 1000
-
-
-def _nothing() -> None:
-    return None
-
-
-def _broken() -> None:
-    raise ConnectionError("lost")
-
-
 async def everything(board: Blackboard) -> None:
     """Use a board so that a key of every kind is written."""
     with suppress(ConnectionError):
         async with board.run("open", State, start=State) as run:
             run.state.lines.append("a")
             await run.commit(next="more")
-            await run.effect("done", semantics="at-least-once").call(_nothing)
-            await run.effect("lost", semantics="at-most-once").call(_broken)
+            await run.effect("done", semantics="at-least-once").call(nothing)
+            await run.effect("lost", semantics="at-most-once").call(broken)
     async with board.run("closed", State, start=State) as run:
         run.state.lines.extend(["a"] * 5000)
         await run.commit(next="more", pending=[Call("c", "tool")])
@@ -266,7 +242,7 @@ async def set_user(server: Server, rules: list[str]) -> str:
     return f"redis://agent:password@127.0.0.1:{server.port}"
 
 
-def test_the_page_grants_what_the_scripts_use_and_nothing_unused() -> None:
+def test_the_page_grants_what_the_scripts_use_andnothing_unused() -> None:
     commands = {rule[1:].upper() for rule in granted() if rule.startswith("+")}
     assert set(used()) - commands == set()
     code = "\n".join(path.read_text("utf-8") for path in (ROOT / "blackboard").rglob("*.py"))
@@ -309,125 +285,3 @@ async def test_the_user_of_the_page_in_a_cluster(tmp_path: Path) -> None:
         async with Blackboard.open(cluster.url.replace("//", "//agent:password@")) as board:
             await everything(board)
             await looked_at(board, tmp_path)
-
-
-class Trips:
-    """Counts the round trips of operations."""
-
-    def __init__(self, proxy: FaultProxy) -> None:
-        self._proxy = proxy
-        self.found: dict[str, int] = {}
-
-    async def of(self, operation: str, act: Callable[[], Awaitable[T]]) -> T:
-        self._proxy.reset()
-        try:
-            return await act()
-        finally:
-            self.found[operation] = self._proxy.round_trips
-
-
-async def test_round_trips_are_those_of_the_page(own: Server) -> None:
-    async with await FaultProxy.start(own.url) as proxy, Blackboard.open(proxy.url) as board:
-        await _counted(board, "warm", Trips(proxy))  # so that the scripts are loaded
-        trips = Trips(proxy)
-        await _counted(board, "counted", trips)
-    stated = {row[0].replace("`", ""): int(row[2]) for row in table(REFERENCE / "guarantees.md", "trips")}
-    said = {name: trips for names, trips in stated.items() for name in _operations(names)}
-    assert said == trips.found
-
-
-def _operations(names: str) -> list[str]:
-    """Split what shares a row; `thread.a`, `b` are two operations of one thing."""
-    first, *rest = names.split(", ") if names.startswith(("thread.", "claim.", "board.")) else [names]
-    return [first, *(name if "." in name else f"{first.partition('.')[0]}.{name}" for name in rest)]
-
-
-async def _counted(board: Blackboard, thread: str, trips: Trips) -> None:
-    await _driven(board, thread, trips)
-    await _seen(board, thread, trips)
-    await _claimed(board, thread, trips)
-    await _told(board, f"{thread} waits", trips)
-    await _branched(board, f"{thread} branches", trips)
-
-
-async def _driven(board: Blackboard, thread: str, trips: Trips) -> None:
-    entering = board.run(thread, State, start=State)
-    run = await trips.of("enter a run of a new thread", entering.__aenter__)
-    effect = run.effect("e", semantics="at-least-once", scope="thread")
-    await trips.of("effect.call, first time", lambda: effect.call(_nothing))
-    again = run.effect("s", semantics="at-least-once", record="commit")
-    await trips.of('effect.call with record="commit"', lambda: again.call(_nothing))
-    run.state.lines.append("a")
-    await trips.of("run.commit", lambda: run.commit(next="more"))
-    async with run.effect("x", semantics="at-least-once") as entered:
-        await trips.of("effect.attach", lambda: entered.attach("reference"))
-        await entered.complete(None)
-    await run.lease.renew()
-    await trips.of("lease.renew", run.lease.renew)
-    await trips.of("leave a run", lambda: entering.__aexit__(None, None, None))
-    entering = board.run(thread, State)
-    run = await trips.of("enter a run of a stored thread", entering.__aenter__)
-    again = run.effect("e", semantics="at-least-once", scope="thread")
-    await trips.of("effect.call, recorded before", lambda: again.call(_nothing))
-    lost = run.effect("lost", semantics="at-most-once")
-    with suppress(ConnectionError):
-        await lost.call(_broken)
-    await entering.__aexit__(None, None, None)
-
-
-async def _seen(board: Blackboard, thread: str, trips: Trips) -> None:
-    handle = board.thread(thread)
-    for name in ("status", "meta", "latest", "history", "effects", "holder"):
-        await trips.of(f"thread.{name}", getattr(handle, name))
-    await trips.of("thread.at", lambda: handle.at("000000000001"))
-    await trips.of("thread.resolve", lambda: handle.resolve("1/lost", None))
-    async with board.lease(thread) as lease:
-        await trips.of("thread.break_lock", handle.break_lock)
-        lease.given_back = True
-    with suppress(ConnectionError):
-        async with board.run(thread, State) as run:
-            await run.effect("lost again", semantics="at-most-once").call(_broken)
-    await trips.of("thread.abandon", lambda: handle.abandon("1/lost again", "never mind"))
-    async with board.run(thread, State) as run:
-        await trips.of("run.finish", run.finish)
-    await trips.of("thread.result", handle.result)
-    await trips.of("thread.delete", handle.delete)
-
-
-async def _claimed(board: Blackboard, thread: str, trips: Trips) -> None:
-    effects = board.effects()
-    begin = partial(effects.begin, thread, semantics="at-most-once", fingerprint="", ttl=30)
-    claim = await trips.of("effects().begin", begin)
-    assert isinstance(claim, Claim)
-    await trips.of("claim.renew", claim.renew)
-    await trips.of("effects().complete", lambda: effects.complete(claim, b"1"))
-
-
-async def _told(board: Blackboard, thread: str, trips: Trips) -> None:
-    async with board.run(thread, State, start=State) as run:
-        await trips.of("board.signal", lambda: board.signal(thread, "early", 1))
-        await trips.of("board.note", lambda: board.note(thread, 1))
-        assert await trips.of("run.notes", run.notes) == [1]
-        assert await trips.of("run.wait, answered", lambda: run.wait("early")) == 1
-        await run.commit()
-    with suppress(Parked):
-        async with board.run(thread, State) as run:
-            await trips.of("run.wait, parked", lambda: run.wait("late"))
-    handle = board.thread(thread)
-    await trips.of("thread.unread", handle.unread)
-    await trips.of("thread.readmit", handle.readmit)
-    await trips.of("board.runnable", board.runnable)
-
-
-async def _branched(board: Blackboard, thread: str, trips: Trips) -> None:
-    async with board.run(thread, State, start=State) as run:
-        run.state.lines.append("a")
-        await run.commit()
-    handle, first = board.thread(thread), "000000000001"
-    await trips.of("thread.diff", lambda: handle.diff(first, "000000000002"))
-    await trips.of("thread.fork", lambda: handle.fork(f"{thread} fork", at=first))
-    await trips.of("thread.copy", lambda: handle.copy(f"{thread} copy"))
-    await trips.of("thread.rewind", lambda: handle.rewind(first, reason="try again"))
-    await trips.of("thread.pin", lambda: handle.pin(first))
-    await trips.of("thread.prune", lambda: handle.prune(keep_last=1))
-    await trips.of("thread.unpin", lambda: handle.unpin(first))

@@ -48,9 +48,10 @@ def _change(name: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> C
         return Change(name, "removed", before[name], None)
     old: Any = before[name]
     new: Any = after[name]
-    if type(old) is list and type(new) is list:
+    both = {type(old), type(new)}
+    if both == {list}:
         return _lists(name, old, new)
-    if type(old) is dict and type(new) is dict:
+    if both == {dict}:
         return _dicts(name, old, new)
     return None if _same(old, new) else Change(name, "changed", old, new)
 

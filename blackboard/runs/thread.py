@@ -173,6 +173,8 @@ class Thread:
         Raises TimeoutError if it is not closed by then, ThreadGone if there is no such thread (any more). A thread that
         failed returns the reason; `status` tells the two apart.
         """
+        if not wait >= 0:
+            raise ConfigError(f"wait must be 0 or more seconds, got {wait!r}", value=wait)
         until, pause = time.monotonic() + wait, FIRST_POLL
         while True:
             reading = await self.engine.read(self.id)

@@ -246,6 +246,9 @@ async def test_the_loser_gets_the_winners_result(board: Blackboard, thread: str)
 async def test_a_result_that_does_not_come(board: Blackboard, thread: str) -> None:
     with pytest.raises(TimeoutError):
         await board.thread(thread).result(wait=0.05)
+    for wait in (-1, float("nan")):
+        with pytest.raises(ConfigError, match="wait"):
+            await board.thread(thread).result(wait=wait)
 
 
 async def test_a_deleted_thread_takes_no_more_writes(board: Blackboard, thread: str) -> None:
