@@ -48,7 +48,7 @@ def _change(name: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> C
         return Change(name, "removed", before[name], None)
     old: Any = before[name]
     new: Any = after[name]
-    both = {type(old), type(new)}
+    both: set[type[Any]] = {old.__class__, new.__class__}
     if both == {list}:
         return _lists(name, old, new)
     if both == {dict}:
