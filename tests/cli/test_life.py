@@ -9,7 +9,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -228,10 +229,24 @@ def test_a_bad_file_is_named(command: Command, thread: str, tmp_path: Path) -> N
     assert list(tmp_path.iterdir()) == [file]
 
 
-def tail(command: Command, *words: str) -> subprocess.Popen[str]:
-    """The command as a process that is looking already."""
-    call = [sys.executable, "-u", "-m", "blackboard", "--directory", str(command.directory), "tail", *words, "--json"]
-    return subprocess.Popen(call, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+INTERRUPTIBLE = """
+import runpy, signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+runpy.run_module("blackboard", run_name="__main__")
+"""
+"""The command as a user starts it: interrupts are taken, also where whoever runs the tests has them ignored."""
+
+
+@contextmanager
+def tail(command: Command, *words: str) -> Iterator[subprocess.Popen[str]]:
+    """The command as a process that is looking already; ended with the block."""
+    call = [sys.executable, "-u", "-c", INTERRUPTIBLE, "--directory", str(command.directory), "tail", *words, "--json"]
+    pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(call, text=True, cwd=ROOT, **pipes) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def commit_until_seen(command: Command, thread: str, process: subprocess.Popen[str]) -> dict[str, Any]:
