@@ -66,10 +66,13 @@ async def contents(store: Store) -> dict[str, list[bytes]]:
     }  # fmt: skip
     found = {}
     for key in await all_keys(store):
-        name, *rest = reads[await store.command("TYPE", key)]
+        kind = await store.command("TYPE", key)
+        if kind == b"none":
+            continue  # it has expired since it was listed
+        name, *rest = reads[kind]
         reply = await store.command(name, key, *rest)
         dump = await store.command("DUMP", key)
-        found[key] = [key.encode(), dump, *_flat(reply)]
+        found[key] = [key.encode(), dump or b"", *_flat(reply)]
     return found
 
 

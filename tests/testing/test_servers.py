@@ -119,7 +119,7 @@ async def test_a_failover_moves_the_primary(name: str, tmp_path: Path) -> None:
     async with await start_sentinel(BINARIES[name], tmp_path) as group:
         old = await group.primary()
         await old.ask("SET", "a", 1)
-        await old.ask("WAIT", 1, 5000)
+        assert await old.ask("WAIT", 1, 30_000, timeout=40) == 1
         new = await group.failover()
         assert new is not old
         assert await new.ask("GET", "a") == b"1"
