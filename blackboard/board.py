@@ -23,7 +23,7 @@ from blackboard.runs.hold import hold
 from blackboard.runs.inbox import Answer, Inbox
 from blackboard.runs.run import Run
 from blackboard.runs.thread import Thread
-from blackboard.settings import Settings
+from blackboard.settings import CheckpointNamespace, Settings
 from blackboard.store.client import Store
 from blackboard.store.durability import Report, prove
 from blackboard.store.embedded import Embedded
@@ -249,10 +249,15 @@ class Blackboard:
         """Remove at most `limit` threads that are overdue; returns how many went. Anybody may do it at any time."""
         return await self.engine(namespace).retention.sweep(limit)
 
-    def engine(self, namespace: str) -> Engine:
-        """Return the engine of a checkpoint namespace; ConfigError if the settings have none of that name."""
+    def engine(self, namespace: str, *, default: CheckpointNamespace | None = None) -> Engine:
+        """Return the engine of a checkpoint namespace; ConfigError if the settings have none of that name.
+
+        With a `default` such a namespace has that policy from now on: for adapters, which come with a namespace of their own.
+        """
         if namespace not in self._engines:
-            policy = self.settings.checkpoint_namespace(namespace)
+            known = default is None or namespace in self.settings.namespaces
+            policy = self.settings.checkpoint_namespace(namespace) if known else default
+            assert policy is not None, "a namespace is known, or there is a default"
             self._engines[namespace] = Engine(self.store, namespace, policy)
         return self._engines[namespace]
 

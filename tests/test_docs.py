@@ -15,6 +15,7 @@ PAGES = sorted(
     + [*ROOT.glob("*.md")]
 )
 CODE = re.compile(r"(?ms)^(?P<mark> *<!-- not run: [^\n]+ -->\n)? *```(?P<kind>python|sh|toml)\n(?P<code>.*?)^ *```$")
+NEEDS = re.compile(r"(?m)^<!-- needs: (\w+) -->$")
 LINK = re.compile(r"\[[^\]]*\]\((?P<target>[^)\s]+)\)")
 FENCED = re.compile(r"(?ms)^ *```.*?^ *```$")
 TOOLS = """\
@@ -78,7 +79,9 @@ def place(tmp_path: Path) -> dict[str, str]:
 
 @pytest.mark.parametrize("page", [page for page in PAGES if script(page)], ids=name)
 def test_code_of_a_page_runs(page: Path, tmp_path: Path) -> None:
-    """All blocks of a page together, in a new process and an empty folder."""
+    """All blocks of a page together, in a new process and an empty folder; what a page is about has to be installed."""
+    for module in NEEDS.findall(page.read_text("utf-8")):
+        pytest.importorskip(module, reason=f"the page is about {module}: install agent-blackboard[{module}]")
     program = tmp_path / "page.py"
     program.write_text(TOOLS + script(page), "utf-8")
     answer = subprocess.run(

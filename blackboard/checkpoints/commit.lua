@@ -82,12 +82,15 @@ local function follow(stands)
   if first then set('opener', op) end
   if stands ~= m.fence then set('fence', stands) end
   local life, expires = ttl_ms, ''
-  if life == '' and status == 'running' then life = idle_ms end
+  -- A checkpoint of the root says that nobody is waited for any more, unless it is the one whose writes said so and came first.
+  local goes_on = m.interrupted and part_lineage == '' and m.interrupted ~= id
+  if life == '' and status == 'running' and (goes_on or not m.interrupted) then life = idle_ms end
   if life ~= '' then
     expires = whole(math.floor(tonumber(now) / 1000) + tonumber(life))
     set('expires', expires)
   end
   redis.call('HSET', meta_k, unpack(fields))
+  if goes_on then redis.call('HDEL', meta_k, 'interrupted') end
   if expires == '' and m.expires then redis.call('HDEL', meta_k, 'expires') end
   if (fence == '' or status ~= 'running') and m.holder then redis.call('HDEL', meta_k, 'holder') end
   if m.status == 'parked' and status ~= 'parked' then redis.call('HDEL', meta_k, 'awaits', 'wake') end

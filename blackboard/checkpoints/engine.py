@@ -131,18 +131,28 @@ class Engine:
         return await self._ended(thread, commit, answer)
 
     async def put_writes(
-        self, thread: str, checkpoint: str, writes: Sequence[Write], *, lineage: str = "", token: Token | None = None
+        self,
+        thread: str,
+        checkpoint: str,
+        writes: Sequence[Write],
+        *,
+        lineage: str = "",
+        token: Token | None = None,
+        interrupts: bool = False,
     ) -> int:
         """Store pending writes against a checkpoint, also before it arrives; returns how many were new.
 
-        Each (task, index) is kept once; a repetition changes nothing. After a delete they are refused: ThreadGone.
+        Each (task, index) is kept once; a repetition changes nothing. After a delete they are refused: ThreadGone. One that
+        `interrupts` says that somebody is waited for: until the root's next checkpoint the thread does not expire for being idle.
         """
         await self._enter(thread, token)
         where = keys.ThreadKeys.of(self.namespace, thread)
         own = where.writes(checkpoint, lineage)
         names = [where.meta, where.lock, where.latest(lineage), where.checkpoint(checkpoint, lineage), own, where.parts]
         fence, incarnation = shown(token)
-        args: list[bytes | str | int] = [fence, incarnation, self._idle_ms, RESERVE_MS, own[len(where.prefix) + 1 :]]
+        interrupted = keys.encode(checkpoint, "checkpoint id") if interrupts else ""
+        args: list[bytes | str | int] = [fence, incarnation, self._idle_ms, interrupted, RESERVE_MS]
+        args.append(own[len(where.prefix) + 1 :])
         for write in writes:
             data = sealed(self.seal, write.data, "write", thread, lineage, checkpoint, write.field)
             args += [write.field, data, int(write.overwrite)]
@@ -184,6 +194,15 @@ class Engine:
         if type(limit) is not int or limit < 1:
             raise ConfigError(f"limit must be a whole number of at least 1, got {limit!r}", limit=limit)
         return await self.reader.history(thread, lineage, limit, before)
+
+    async def contents(self, thread: str, manifests: Sequence[Manifest], *, lineage: str = "") -> list[Snapshot]:
+        """Read the contents of listed checkpoints and the writes pending on them, each stored item once: one round trip."""
+        return await self.reader.contents(thread, lineage, manifests)
+
+    async def lineages(self, thread: str) -> list[str]:
+        """List the thread's lineages; the root, which every thread has, is the empty one."""
+        parts = await self.store.command("SMEMBERS", keys.ThreadKeys.of(self.namespace, thread).parts)
+        return ["", *sorted(keys.decode(part[1:].decode()) for part in parts if part.startswith(b"@"))]
 
     async def meta(self, thread: str) -> Meta:
         """Read what is true of the whole thread; status `none` if nothing is stored."""

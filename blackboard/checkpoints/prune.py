@@ -75,10 +75,10 @@ class Pruner:
         where = keys.ThreadKeys.of(self._namespace, thread)
         return bool(await self._store.command("SREM", where.pins(lineage), keys.encode(checkpoint, "checkpoint id")))
 
-    async def prune(self, thread: str, *, keep_last: int, lineage: str = "") -> Pruned:
+    async def prune(self, thread: str, *, keep_last: int, lineage: str = "", keep: Collection[str] = ()) -> Pruned:
         """Drop all but the newest `keep_last` checkpoints of a lineage, in slices, and what only they referred to.
 
-        The newest and the pinned ones stay, and so does every value and segment that a checkpoint that stays refers to.
+        The newest, the pinned ones and those named in `keep` stay, and so does every value and segment that a checkpoint that stays refers to.
         If the thread is written meanwhile, the garbage is looked for again, a few times; what is left then goes with the
         next prune. Of a thread of more than 1,000 checkpoints it is looked for once an eighth as many were dropped. A kill
         in the middle leaves checkpoints readable or gone, never half.
@@ -90,11 +90,28 @@ class Pruner:
         if meta.incarnation is None:
             return Pruned()
         dropped = 0
-        async for manifests in self._old(where, lineage, keep_last):
-            gone = await self._drop(where, lineage, meta.incarnation, manifests)
+        async for manifests in self._old(where, lineage, keep_last, keep):
+            gone = await self._drop(where, lineage, meta.incarnation, [m.checkpoint for m in manifests])
             dropped += len(gone)
             if manifests and not gone:
                 break
+        if not await self._worth_collecting(where, lineage):
+            return Pruned(dropped, deferred=True)
+        return await self._collect(where, dropped)
+
+    async def drop(self, thread: str, checkpoints: Sequence[str], *, lineage: str = "") -> Pruned:
+        """Drop the checkpoints that are named, in slices, and what only they referred to; pinned ones stay.
+
+        The newest goes as well if it is named: the newest of those that stand is `latest` then.
+        """
+        where = keys.ThreadKeys.of(self._namespace, thread)
+        meta = Meta.of(await self._store.command("HGETALL", where.meta))
+        if meta.incarnation is None:
+            return Pruned()
+        dropped = 0
+        for start in range(0, len(checkpoints), SLICE):
+            some = checkpoints[start : start + SLICE]
+            dropped += len(await self._drop(where, lineage, meta.incarnation, some, newest=True))
         if not await self._worth_collecting(where, lineage):
             return Pruned(dropped, deferred=True)
         return await self._collect(where, dropped)
@@ -104,9 +121,12 @@ class Pruner:
         uncollected = await self._store.command("HGET", where.meta, "uncollected")
         return bool(standing <= ALWAYS or int(uncollected or 0) * SHARE >= standing)
 
-    async def _old(self, where: keys.ThreadKeys, lineage: str, keep_last: int) -> AsyncIterator[list[Manifest]]:
+    async def _old(
+        self, where: keys.ThreadKeys, lineage: str, keep_last: int, keep: Collection[str]
+    ) -> AsyncIterator[list[Manifest]]:
         """Walk what is older than the newest ones, the oldest first; the caller drops what it is given."""
         pinned = {name.decode() for name in await self._store.command("SMEMBERS", where.pins(lineage))}
+        pinned.update(keys.encode(checkpoint, "checkpoint id") for checkpoint in keep)
         start = 0
         while True:
             old = await self._store.command("ZCARD", where.history(lineage)) - keep_last
@@ -126,17 +146,20 @@ class Pruner:
         return [parse(keys.decode(name), data) for name, data in zip(names, found, strict=True) if data is not None]
 
     async def _drop(
-        self, where: keys.ThreadKeys, lineage: str, incarnation: str, manifests: Sequence[Manifest]
+        self,
+        where: keys.ThreadKeys,
+        lineage: str,
+        incarnation: str,
+        checkpoints: Sequence[str],
+        *,
+        newest: bool = False,
     ) -> Collection[str]:
-        if not manifests:
+        if not checkpoints:
             return ()
-        victims = [
-            key
-            for m in manifests
-            for key in (where.checkpoint(m.checkpoint, lineage), where.writes(m.checkpoint, lineage))
-        ]
+        victims = [key for one in checkpoints for key in (where.checkpoint(one, lineage), where.writes(one, lineage))]
         names = [where.meta, where.latest(lineage), where.history(lineage), where.pins(lineage), *victims]
-        reply = await self._store.call(_DROP, names, [incarnation, *(keys.encode(m.checkpoint) for m in manifests)])
+        args: list[str | int] = [incarnation, int(newest), *(keys.encode(one) for one in checkpoints)]
+        reply = await self._store.call(_DROP, names, args)
         return {keys.decode(name.decode()) for name in reply[1:]} if reply[0] == b"OK" else ()
 
     async def _collect(self, where: keys.ThreadKeys, dropped: int) -> Pruned:

@@ -80,13 +80,17 @@ class Reader:
         snapshot = reading.snapshot
         if snapshot is None:
             return reading
-        seal, thread, lineage = self._seal, place.thread, place.lineage
-        refs, contents, writes = snapshot.manifest.refs, snapshot.contents, snapshot.writes
-        manifest = open_manifest(seal, thread, lineage, snapshot.manifest)
+        thread, lineage = place.thread, place.lineage
+        manifest = open_manifest(self._seal, thread, lineage, snapshot.manifest)
+        return replace(reading, snapshot=self._filled(thread, lineage, replace(snapshot, manifest=manifest)))
+
+    def _filled(self, thread: str, lineage: str, snapshot: Snapshot) -> Snapshot:
+        """Decrypt contents and writes; the manifest is open already."""
+        seal, manifest, contents = self._seal, snapshot.manifest, snapshot.contents
         if seal is not None:
+            refs = manifest.refs
             contents = {n: open_content(seal, (thread, lineage, n), refs[n], data) for n, data in contents.items()}
-        writes = open_writes(seal, thread, lineage, manifest.checkpoint, writes)
-        return replace(reading, snapshot=Snapshot(manifest, contents, writes))
+        return Snapshot(manifest, contents, open_writes(seal, thread, lineage, manifest.checkpoint, snapshot.writes))
 
     def _listed(
         self, thread: str, lineage: str, names: Sequence[bytes], bodies: Sequence[bytes | None]
@@ -113,6 +117,34 @@ class Reader:
             if not gets or incarnation == reply[1]:
                 return self._listed(thread, lineage, reply[2::2], found)
         raise _restless(thread)
+
+    async def contents(self, thread: str, lineage: str, manifests: Sequence[Manifest]) -> list[Snapshot]:
+        """Read what manifests refer to and the writes pending on them, each stored item once, in one trip.
+
+        A checkpoint that was pruned meanwhile is left out.
+        """
+        where = keys.ThreadKeys.of(self._namespace, thread)
+        digests = sorted({ref.digest for m in manifests for ref in m.refs.values() if ref.digest is not None})
+        longest: dict[tuple[str, str], int] = {}
+        for manifest in manifests:
+            for name, segment, count in _segments(manifest):
+                longest[name, segment] = max(count, longest.get((name, segment), 0))
+        asked: list[Sequence[str | int]] = [("HMGET", where.values, *digests)] if digests else []
+        asked += [("LRANGE", where.log(*place, lineage), 0, max(0, count - 1)) for place, count in longest.items()]
+        asked += [("HGETALL", where.writes(m.checkpoint, lineage)) for m in manifests]
+        asked += [("EXISTS", where.checkpoint(m.checkpoint, lineage)) for m in manifests]
+        found = await self._store.batch(asked) if asked else []
+        values = dict(zip(digests, found.pop(0) if digests else [], strict=True))
+        items = dict(zip(longest, found[: len(longest)], strict=True))
+        writes, standing = found[len(longest) :][: len(manifests)], found[len(longest) + len(manifests) :]
+        snapshots: list[Snapshot] = []
+        for manifest, pending, stands in zip(manifests, writes, standing, strict=True):
+            if stands:
+                logs = [[items[n, s][:c] for s, c in r.segments] for n, r in manifest.refs.items() if r.kind != "value"]
+                bodies = [values[ref.digest] for ref in manifest.refs.values() if ref.digest is not None]
+                whole = Snapshot(manifest, dict(_contents(thread, manifest, bodies, logs)), _pairs(pending))
+                snapshots.append(self._filled(thread, lineage, whole))
+        return snapshots
 
     async def _page(self, thread: str, names: Sequence[str], args: Sequence[str | int]) -> Sequence[bytes]:
         reply: Sequence[bytes] = await self._store.call(_HISTORY, names, args)

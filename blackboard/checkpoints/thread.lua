@@ -12,9 +12,9 @@ end
 -- Read what every writer is judged by. `expired` counts as deleted.
 local function read_meta(key, now)
   local f = redis.call('HMGET', key, 'status', 'fence', 'holder', 'sequence', 'incarnation', 'expires', 'removing', 'pruned',
-    'copying')
+    'copying', 'interrupted')
   return {status = f[1], fence = f[2] or '0', holder = f[3], sequence = f[4] or '0', incarnation = f[5],
-          expires = f[6], removing = f[7], pruned = f[8] or '', copying = f[9],
+          expires = f[6], removing = f[7], pruned = f[8] or '', copying = f[9], interrupted = f[10],
           expired = f[5] and f[6] and tonumber(f[6]) * 1000 <= tonumber(now)}
 end
 

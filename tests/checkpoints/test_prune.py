@@ -248,8 +248,9 @@ async def test_two_who_prune_at_once_take_nothing_that_stands(
         nonlocal looks
         found = await kept(*args)
         looks += 1
+        names = [manifest.checkpoint for manifest in found]
         if looks == 2:  # the first look is at what is dropped, the second at the first page of what stays
-            assert await other._drop(keys.ThreadKeys.of(NAMESPACE, thread), "", incarnation, found) != ()
+            assert await other._drop(keys.ThreadKeys.of(NAMESPACE, thread), "", incarnation, names) != ()
         return found
 
     incarnation = (await engine.meta(thread)).incarnation or ""
@@ -284,6 +285,28 @@ async def test_a_thread_that_is_pruned_while_it_is_closed_ends_whole(
     where = keys.ThreadKeys.of(NAMESPACE, thread)
     for manifest in await engine.history(thread):
         assert await engine.store.command("PTTL", where.checkpoint(manifest.checkpoint)) > 0
+
+
+async def test_the_newest_goes_if_it_is_named(engine: Engine, pruner: Pruner, thread: str) -> None:
+    """The newest of those that stand takes its place; nothing that it refers to goes."""
+    await grow(engine, thread, 4)
+    before = await contents(engine, thread)
+    names = sorted(before)
+    assert (await pruner.drop(thread, [names[3], names[2], names[0]])).checkpoints == 3
+    assert await contents(engine, thread) == {names[1]: before[names[1]]}
+    found = await engine.latest(thread)
+    assert found is not None
+    assert found.manifest.checkpoint == names[1]
+    await pruner.drop(thread, [names[1]])
+    assert await engine.latest(thread) is None
+
+
+async def test_what_is_to_be_kept_stays(engine: Engine, pruner: Pruner, thread: str) -> None:
+    await grow(engine, thread, 6)
+    before = await contents(engine, thread)
+    names = sorted(before)
+    assert (await pruner.prune(thread, keep_last=1, keep=[names[1]])).checkpoints == 4
+    assert await contents(engine, thread) == {name: before[name] for name in (names[1], names[5])}
 
 
 async def test_a_page_of_pinned_ones_hides_nobody(engine: Engine, pruner: Pruner, thread: str) -> None:

@@ -1,0 +1,1 @@
+"""One module per framework, each with its own extra: thin faces on the rooms."""

@@ -1,0 +1,206 @@
+"""How a LangGraph checkpoint is spelled for the engine, and read again.
+
+A channel goes through the serializer as a whole. A list is then cut at the heads of its items and stored as a log, a
+dict as a map: what stands in the store already is recognised by a digest over the bytes, so that the bytes written are those
+of what is new, and a change in place is always seen. Everything else is a value.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, cast
+
+import ormsgpack
+from langgraph.checkpoint.base import WRITES_IDX_MAP, Checkpoint, CheckpointMetadata, PendingWrite, writes_sort_key
+from langgraph.checkpoint.serde.base import SerializerProtocol
+
+from blackboard import keys
+from blackboard.checkpoints.channels import Channel, Items, Keep, Ref, Segments, Value
+from blackboard.checkpoints.engine import Write
+from blackboard.checkpoints.manifest import Manifest
+from blackboard.checkpoints.reading import Content, Snapshot
+from blackboard.errors import CorruptValue
+from blackboard.integrations.langgraph import msgpack
+
+__all__ = ["Mark", "Spelling", "Stored"]
+
+USUAL = ("v", "ts", "channel_versions", "versions_seen", "updated_channels")
+"""What every checkpoint has beside its id and its values, in the order in which it is stored."""
+
+SHORT = 128
+"""Shorter lists and dicts, in bytes, are values: a log costs a key of its own."""
+
+SLACK = 16
+"""How many entries a map may hold beyond twice those that count, before it is written anew."""
+
+
+@dataclass(slots=True)
+class Mark:
+    """What of a channel is known to be stored: for a log how many items and bytes and their hash, for a map each key's."""
+
+    count: int
+    size: int = 0
+    hash: Any = None
+    entries: Mapping[bytes, bytes] = field(default_factory=dict[bytes, bytes])
+
+
+@dataclass(slots=True)
+class Stored:
+    """Where the channels of a checkpoint stand, by which a child refers to what did not change."""
+
+    refs: Mapping[str, Ref]
+    versions: Mapping[str, Any]
+    marks: Mapping[str, Mark]
+
+
+class Spelling:
+    """Spells checkpoints and writes with one serializer; what was spelled reads with the same."""
+
+    def __init__(self, serde: SerializerProtocol) -> None:
+        self.serde = serde
+
+    def channels(
+        self, checkpoint: Checkpoint, new_versions: Mapping[str, Any], parent: Stored | None
+    ) -> tuple[dict[str, Channel], dict[str, Mark]]:
+        """Spell every channel that has a value; one that did not change since `parent` is not encoded again."""
+        channels: dict[str, Channel] = {}
+        marks: dict[str, Mark] = {}
+        for name, value in checkpoint["channel_values"].items():
+            ref = parent.refs.get(name) if parent else None
+            mark = parent.marks.get(name) if parent else None
+            version = checkpoint["channel_versions"].get(name)
+            if parent and ref and name not in new_versions and parent.versions.get(name) == version:
+                channels[name] = Keep(ref)
+            else:
+                channels[name], mark = self._channel(value, ref, mark)
+            if mark is not None:
+                marks[name] = mark
+        return channels, marks
+
+    def _channel(self, value: Any, ref: Ref | None, mark: Mark | None) -> tuple[Channel, Mark | None]:
+        kind, data = self.serde.dumps_typed(value)
+        made = msgpack.head(data) if kind == "msgpack" and len(data) > SHORT else None
+        if made is None or (
+            made[0] == "map" and ref is None
+        ):  # a dict that was not there before may not be there again
+            return Value(kind.encode() + b":" + data), None
+        base = ref.segments if ref is not None and ref.kind == made[0] else ()
+        _, count, start = made
+        return _log(data, start, count, (base, mark)) if made[0] == "log" else _map(data, start, count, (base, mark))
+
+    def value(self, ref: Ref, content: Content) -> Any:
+        """Read the value of a channel."""
+        if isinstance(content, bytes):
+            return self._loads(content)
+        if ref.kind == "log":
+            return self.serde.loads_typed(("msgpack", msgpack.array(len(content)) + b"".join(content)))
+        return self.serde.loads_typed(("msgpack", msgpack.map_of(len(content)) + b"".join(content)))
+
+    def about(self, checkpoint: Checkpoint, metadata: CheckpointMetadata) -> bytes:
+        """Spell what of a checkpoint is no channel value, and its metadata; what every checkpoint has needs no names."""
+        usual = [checkpoint.get(name) for name in USUAL]
+        more = {name: value for name, value in checkpoint.items() if name not in {"id", "channel_values", *USUAL}}
+        return self._dumps([usual, more, metadata])
+
+    def rest(self, manifest: Manifest) -> tuple[Checkpoint, CheckpointMetadata]:
+        """Read what `about` spelled; the checkpoint has no values yet."""
+        usual, more, metadata = self._loads(manifest.extra)
+        checkpoint = dict(zip(USUAL, usual, strict=True)) | more
+        checkpoint |= {"id": manifest.checkpoint, "channel_values": {}}
+        return cast("Checkpoint", checkpoint), metadata
+
+    def stored(self, snapshot: Snapshot, versions: Mapping[str, Any]) -> Stored:
+        """Note where a checkpoint that was read stands."""
+        refs, marks = snapshot.manifest.refs, dict[str, Mark]()
+        for name, content in snapshot.contents.items():
+            if isinstance(content, bytes):
+                continue
+            if refs[name].kind == "log":
+                body = b"".join(content)
+                marks[name] = Mark(len(content), len(body), hashlib.blake2b(body, digest_size=24))
+            else:
+                marks[name] = Mark(len(content), entries=_entries(content))
+        return Stored(refs, versions, marks)
+
+    def write(self, task: str, path: str, index: int, channel: str, value: Any) -> Write:
+        """Spell one pending write; those of LangGraph's own channels go over what is there."""
+        kind, data = self.serde.dumps_typed(value)
+        place = WRITES_IDX_MAP.get(channel, index)
+        return Write(task, place, ormsgpack.packb([channel, path, kind, data]), overwrite=place < 0)
+
+    def writes(self, stored: Mapping[str, bytes], only: Collection[str] | None = None) -> list[PendingWrite]:
+        """Read pending writes in the order in which LangGraph applies them; of the channels `only`, if given."""
+        found: list[tuple[Any, PendingWrite]] = []
+        for spelled, data in stored.items():
+            task, _, index = spelled.rpartition(":")
+            try:
+                channel, path, kind, body = ormsgpack.unpackb(data)
+            except ValueError as error:
+                raise CorruptValue(f"the pending write {spelled!r} is not readable: {error}") from error
+            if only is None or channel in only:
+                task = keys.decode(task)
+                order = writes_sort_key(path, task, int(index))
+                found.append((order, (task, channel, self.serde.loads_typed((kind, body)))))
+        return [write for _, write in sorted(found, key=lambda each: each[0])]
+
+    def _dumps(self, value: Any) -> bytes:
+        kind, data = self.serde.dumps_typed(value)
+        return kind.encode() + b":" + data
+
+    def _loads(self, data: bytes) -> Any:
+        kind, _, body = data.partition(b":")
+        return self.serde.loads_typed((kind.decode(), body))
+
+
+Known = tuple[Segments, Mark | None]
+
+
+def _log(data: bytes, start: int, count: int, known: Known) -> tuple[Channel, Mark]:
+    base, mark = known
+    view, size = memoryview(data), len(data) - start
+    stored = mark if base and mark is not None and mark.size <= size else Mark(0)
+    running = hashlib.blake2b(view[start : start + stored.size], digest_size=24)
+    if stored.hash is None or running.digest() != stored.hash.digest():
+        base, stored = (), Mark(0)
+        running = hashlib.blake2b(view[start:], digest_size=24)
+    else:
+        running.update(view[start + stored.size :])
+    new = msgpack.split(data, start + stored.size, count - stored.count)
+    items = Items("log", base, new, lambda: msgpack.split(data, start, count))
+    return items, Mark(count, size, running)
+
+
+def _map(data: bytes, start: int, count: int, known: Known) -> tuple[Channel, Mark]:
+    """Spell a dict: what changed goes behind what stands, for of two entries with one key the last counts."""
+    base, mark = known
+    halves = msgpack.split(data, start, 2 * count)
+    pairs = [(halves[at], halves[at] + halves[at + 1]) for at in range(0, 2 * count, 2)]
+    entries = {key: _short(pair) for key, pair in pairs}
+    whole = [pair for _, pair in pairs]
+    old: Mapping[bytes, bytes] = mark.entries if base and mark is not None else {}
+    grows = bool(old) and list(old) == list(entries)[: len(old)]
+    new = [pair for key, pair in pairs if old.get(key) != entries[key]]
+    standing = sum(number for _, number in base)
+    if not grows or standing + len(new) > 2 * count + SLACK:
+        base, new = (), whole
+    return _entries_of(base, new, whole), Mark(count, entries=entries)
+
+
+def _entries_of(base: Segments, new: Sequence[bytes], whole: Sequence[bytes]) -> Items:
+    kind: Literal["map"] = "map"
+    return Items(kind, base, new, lambda: whole)
+
+
+def _entries(content: Sequence[bytes]) -> dict[bytes, bytes]:
+    """Read the keys of a map's entries and a digest of each; the last of one key counts, in the place of the first."""
+    found: dict[bytes, bytes] = {}
+    for pair in content:
+        key, _ = msgpack.split(pair, 0, 2)
+        found[key] = _short(pair)
+    return found
+
+
+def _short(data: bytes) -> bytes:
+    return hashlib.blake2b(data, digest_size=16).digest()

@@ -1,0 +1,55 @@
+"""Checkpoint tuples out of what the engine read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+from langgraph.checkpoint.base import Checkpoint, CheckpointTuple
+
+from blackboard.checkpoints.engine import Engine
+from blackboard.checkpoints.reading import Snapshot
+from blackboard.errors import CheckpointMissing
+from blackboard.integrations.langgraph.place import Place
+from blackboard.integrations.langgraph.spelling import Spelling
+
+__all__ = ["find", "tuple_of"]
+
+TASKS = "__pregel_tasks"
+"""LangGraph's channel of the tasks to come; before format 4 they were pending writes of the parent."""
+
+
+async def find(engine: Engine, place: Place) -> Snapshot | None:
+    """Read a checkpoint; None only if the server said that it is not there."""
+    try:
+        return (await engine.read(place.thread, place.checkpoint, lineage=place.lineage)).snapshot
+    except CheckpointMissing:
+        return None
+
+
+async def tuple_of(engine: Engine, spelling: Spelling, place: Place, snapshot: Snapshot) -> CheckpointTuple:
+    """Put a tuple together; a checkpoint of a format before 4 has its parent's pending tasks looked up."""
+    manifest = snapshot.manifest
+    checkpoint, metadata = spelling.rest(manifest)
+    refs = manifest.refs
+    checkpoint["channel_values"] = {n: spelling.value(refs[n], data) for n, data in snapshot.contents.items()}
+    parent = None if manifest.parent is None else place.at(manifest.parent)
+    if checkpoint["v"] < 4 and parent is not None:
+        await _migrate(engine, spelling, parent, checkpoint)
+    return CheckpointTuple(
+        place.at(manifest.checkpoint).config(),
+        checkpoint,
+        metadata,
+        None if parent is None else parent.config(),
+        spelling.writes(snapshot.writes),
+    )
+
+
+async def _migrate(engine: Engine, spelling: Spelling, parent: Place, checkpoint: Checkpoint) -> None:
+    snapshot = await find(engine, parent)
+    sends = [] if snapshot is None else [value for _, _, value in spelling.writes(snapshot.writes, (TASKS,))]
+    if sends:
+        versions = cast("Mapping[str, Any]", checkpoint["channel_versions"])
+        checkpoint["channel_values"][TASKS] = sends
+        newest = max(versions.values()) if versions else 1
+        checkpoint["channel_versions"] = {**versions, TASKS: newest}
