@@ -15,6 +15,9 @@ __all__ = [
     "EffectFailed",
     "EffectMismatch",
     "EffectUnknown",
+    "EmbedderFailed",
+    "EmbedderMismatch",
+    "EmbeddingInvalid",
     "EncodeError",
     "InboxFull",
     "KeyMissing",
@@ -24,6 +27,8 @@ __all__ = [
     "NotEncrypted",
     "OutcomeUnknown",
     "Parked",
+    "RecordConflict",
+    "RecordMissing",
     "ServerRefused",
     "ServerUnavailable",
     "StateInvalid",
@@ -187,3 +192,25 @@ class UnreadSignals(BlackboardError):
 
 class UncommittedChanges(BlackboardError):
     """A run was left cleanly with changes that no commit has stored."""
+
+
+class RecordMissing(BlackboardError):
+    """The record is not there: never remembered, forgotten or expired; `record` and `path` name it. Nothing was written."""
+
+
+class RecordConflict(BlackboardError):
+    """The record has another version than was expected; `version` is the stored one. Read it and decide anew."""
+
+
+class EmbedderMismatch(BlackboardError):
+    """The path's vectors come from another embedding space; `stored` and `offered` name both. Use that embedder, or migrate."""
+
+
+class EmbeddingInvalid(BlackboardError, ValueError):
+    """A vector has the wrong dimension, is not finite, or is zero where directions are compared; nothing was written."""
+
+
+class EmbedderFailed(BlackboardError):
+    """The embedder did not answer where only it can: nothing else is wrong, and the same call may succeed later."""
+
+    retryable = True

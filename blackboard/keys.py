@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import quote, unquote
 
@@ -16,15 +17,21 @@ from blackboard.errors import ConfigError
 __all__ = [
     "EPOCH",
     "LONGEST_ID",
+    "PATH_SEPARATOR",
     "SHARDS",
+    "PathKeys",
     "ThreadKeys",
     "check_id",
+    "children",
     "decode",
     "effect",
     "encode",
+    "path_segments",
+    "path_text",
     "sequence_id",
     "shard",
     "threads",
+    "tops",
 ]
 
 LONGEST_ID = 1024
@@ -32,6 +39,9 @@ LONGEST_ID = 1024
 
 SHARDS = 16
 """Number of keys over which a namespace spreads its list of threads."""
+
+PATH_SEPARATOR = "/"
+"""What stands between the segments of a path; inside a segment it is percent-encoded."""
 
 EPOCH = "bb:epoch"
 """The sentinel by which a server that lost its data is recognised; on the permanent list."""
@@ -174,6 +184,112 @@ class ThreadKeys:
     def writes(self, checkpoint: str, lineage: str = "") -> str:
         """Hash: the pending writes against a checkpoint, by task and index."""
         return f"{self.prefix}:writes{_at(lineage)}:{encode(checkpoint, 'checkpoint id')}"
+
+
+def path_text(path: str | Sequence[str]) -> str:
+    """Spell a path of a memory namespace: its segments percent-encoded, joined by `/`.
+
+    `"acme/users/42"` and `("acme", "users", "42")` are the same path; a segment that holds a `/` is given in the second
+    form. Segments are compared byte by byte. Raises ConfigError for an empty path, an empty segment or more than 1,024 bytes.
+    """
+    segments = path.split(PATH_SEPARATOR) if isinstance(path, str) else list(path)
+    if not segments or not all(segments):
+        raise ConfigError(f"a path is one or more non-empty segments joined by /, got {path!r}", value=path)
+    return check_id(PATH_SEPARATOR.join(encode(segment, "path segment") for segment in segments), "path")
+
+
+def path_segments(text: str) -> tuple[str, ...]:
+    """Undo `path_text`."""
+    return tuple(decode(segment) for segment in text.split(PATH_SEPARATOR))
+
+
+def tops(namespace: str) -> str:
+    """Spell the key of the sorted set of first segments in use, encoded, with equal scores."""
+    return f"bb:{encode(namespace, 'namespace')}:memory:tops"
+
+
+def children(namespace: str, top: str) -> str:
+    """Spell the key of the sorted set of all paths in use below a first segment (encoded), itself included."""
+    return f"bb:{encode(namespace, 'namespace')}:memory:{{{top}}}:children"
+
+
+@dataclass(frozen=True, slots=True)
+class PathKeys:
+    """The keys of one path of a memory namespace; all carry the path's hash tag, so that a tenant is a key prefix."""
+
+    prefix: str
+
+    @classmethod
+    @functools.lru_cache(maxsize=4096)
+    def of(cls, namespace: str, path: str) -> PathKeys:
+        """Spell the keys of a path that `path_text` has spelled."""
+        return cls(f"bb:{encode(namespace, 'namespace')}:memory:{{{path}}}")
+
+    @property
+    def head(self) -> str:
+        """Hash: incarnation, seq, count, embedding space, fence and what else is true of the whole path."""
+        return f"{self.prefix}:head"
+
+    @property
+    def log(self) -> str:
+        """Stream with ids `<seq>-0`: which record changed, and how; never what it says."""
+        return f"{self.prefix}:log"
+
+    @property
+    def order(self) -> str:
+        """Sorted set: record ids by the seq of their first write."""
+        return f"{self.prefix}:order"
+
+    @property
+    def expiring(self) -> str:
+        """Sorted set: ids of records with an expiry, by its time in ms."""
+        return f"{self.prefix}:expiring"
+
+    @property
+    def pending(self) -> str:
+        """Set: ids of records whose vector is still to be made."""
+        return f"{self.prefix}:pending"
+
+    @property
+    def ops(self) -> str:
+        """Sorted set with PX: recent op ids by time, so that no write is applied twice."""
+        return f"{self.prefix}:ops"
+
+    @property
+    def lock(self) -> str:
+        """String with PX: who tends the path (snapshot, consolidation, migration), and the fence."""
+        return f"{self.prefix}:lock"
+
+    @property
+    def index(self) -> str:
+        """String: the pointer to the newest snapshot of the index."""
+        return f"{self.prefix}:index"
+
+    @property
+    def migration(self) -> str:
+        """Hash: how far a change of the embedding space has come."""
+        return f"{self.prefix}:migration"
+
+    @property
+    def receipts(self) -> str:
+        """Stream: what was forgotten, by digest; each receipt names the one before."""
+        return f"{self.prefix}:receipts"
+
+    def record(self, record: str) -> str:
+        """Hash: one record."""
+        return f"{self.prefix}:record:{encode(record, 'record id')}"
+
+    def content(self, digest: str) -> str:
+        """String: the id of the record with this content; expires with it."""
+        return f"{self.prefix}:content:{digest}"
+
+    def subject(self, subject: str) -> str:
+        """Sorted set: ids of the records about a subject, by valid_from in µs."""
+        return f"{self.prefix}:subject:{encode(subject, 'subject')}"
+
+    def chunk(self, generation: str, number: int) -> str:
+        """String: one chunk of a snapshot."""
+        return f"{self.prefix}:chunk:{generation}:{number}"
 
 
 def _at(lineage: str) -> str:

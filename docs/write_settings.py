@@ -10,7 +10,7 @@ from annotated_types import Ge, Le
 from pydantic import BaseModel, BeforeValidator
 from pydantic.fields import FieldInfo
 
-from blackboard.settings import Backend, CheckpointNamespace, Encryption, MemoryNamespace
+from blackboard.settings import Backend, CheckpointNamespace, Embedding, Encryption, MemoryNamespace
 
 PAGE = Path(__file__).parent / "reference" / "settings.md"
 TABLES: dict[str, type[BaseModel]] = {
@@ -18,15 +18,17 @@ TABLES: dict[str, type[BaseModel]] = {
     "checkpoint": CheckpointNamespace,
     "encryption": Encryption,
     "memory": MemoryNamespace,
+    "embedding": Embedding,
 }
-KINDS = {"seconds": "duration", "_expiry": "duration or none", "size": "size", "_count": "count"}
+NAMES = {str: "text", bool: "true or false", float: "number"}
+KINDS = {"seconds": "duration", "_expiry": "duration or none", "size": "size", "count": "count"}
 
 
 def table(model: type[BaseModel]) -> str:
     """Return the Markdown table of a model's fields."""
     rows = ["| name | default | takes | meaning |", "|---|---|---|---|"]
     for name, field in model.model_fields.items():
-        default = "" if field.is_required() else f"`{'none' if field.default is None else field.default}`"
+        default = "" if field.is_required() or field.default_factory else f"`{'none' if field.default is None else field.default}`"
         rows.append(f"| `{name}` | {default} | {_takes(field)} | {_one_line(field.description)} |")
     return "\n".join(rows)
 
@@ -64,9 +66,9 @@ def _plain(field: FieldInfo) -> str:
     choices = [choice for choice in get_args(field.annotation) if isinstance(choice, str)]
     if choices:
         return ", ".join(f"`{choice}`" for choice in choices)
-    if field.annotation in (str, bool):
-        return {str: "text", bool: "true or false"}[field.annotation]
-    if get_origin(field.annotation) is dict:
+    if field.annotation in NAMES:
+        return NAMES[field.annotation]
+    if get_origin(field.annotation) is dict or field.annotation is Embedding:
         return "table"
     if Encryption in get_args(field.annotation):
         return "table or none"

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from blackboard import settings as module
 from blackboard.errors import ConfigError
 from blackboard.settings import Backend, CheckpointNamespace, MemoryNamespace, Settings
+from blackboard.settings import backend as module
 from blackboard.store import address
 
 
