@@ -14,8 +14,10 @@ PROFILES = sorted(str(path.relative_to(FOLDER)) for path in FOLDER.rglob("*.toml
 def test_catalogue() -> None:
     backends = {"cluster", "embedded", "managed", "ondisk", "sentinel", "single"}
     policies = {"ephemeral", "every-step", "keep-all", "milestones"}
+    memories = {"documents", "episodes", "facts", "tenants"}
     assert {Path(name).stem for name in PROFILES if name.startswith("backend/")} == backends
     assert {Path(name).stem for name in PROFILES if name.startswith("checkpoint/")} == policies
+    assert {Path(name).stem for name in PROFILES if name.startswith("memory/")} == memories
 
 
 @pytest.mark.parametrize("profile", PROFILES)
@@ -50,3 +52,15 @@ def test_what_the_table_says() -> None:
     assert kept("milestones") == (7 * day, 30 * day, 20)
     assert kept("keep-all") == (None, None, None)
     assert kept("ephemeral") == (3600.0, day, 1)
+
+
+def test_what_the_table_says_of_memory() -> None:
+    def kept(name: str) -> tuple[float | None, int | None, str | None]:
+        namespace = Settings.load(FOLDER / "memory" / f"{name}.toml").memory_namespace()
+        return namespace.ttl, namespace.budget, namespace.context_by
+
+    day = 86400.0
+    assert kept("facts") == (None, 10_000, None)
+    assert kept("episodes") == (180 * day, None, "session")
+    assert kept("documents") == (None, None, "document")
+    assert kept("tenants") == (365 * day, 5_000, None)
