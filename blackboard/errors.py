@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 __all__ = [
     "AlreadyFinished",
+    "ArtifactMissing",
     "BlackboardError",
     "CheckpointConflict",
     "CheckpointMissing",
@@ -131,6 +132,10 @@ class CheckpointConflict(BlackboardError):
 
 class CheckpointMissing(BlackboardError, LookupError):
     """A checkpoint that was asked for by id is not stored; `checkpoint` names it."""
+
+
+class ArtifactMissing(BlackboardError, LookupError):
+    """No artifact of this digest is stored: it never was, or nobody referred to it for longer than the grace."""
 
 
 class ThreadExists(BlackboardError):

@@ -19,8 +19,10 @@ __all__ = [
     "LONGEST_ID",
     "PATH_SEPARATOR",
     "SHARDS",
+    "ArtifactKeys",
     "PathKeys",
     "ThreadKeys",
+    "artifacts",
     "check_id",
     "children",
     "decode",
@@ -91,6 +93,11 @@ def threads(namespace: str, number: int) -> str:
     return f"bb:{encode(namespace, 'namespace')}:threads:{number}"
 
 
+def artifacts(number: int) -> str:
+    """Spell the key of one shard of the list of artifacts: those whose digest begins with this hex digit."""
+    return f"bb:artifacts:{number}"
+
+
 def effect(namespace: str, key: str) -> str:
     """Spell the key of an effect that is claimed across threads."""
     return f"bb:{encode(namespace, 'namespace')}:effect:{{{encode(key, 'effect key')}}}"
@@ -153,6 +160,11 @@ class ThreadKeys:
         """Hash: which signals were answered and which keys of signals were seen."""
         return f"{self.prefix}:answers"
 
+    @property
+    def artifacts(self) -> str:
+        """Hash: the artifacts that the thread refers to, by digest, each `moved` or `mentioned`."""
+        return f"{self.prefix}:artifacts"
+
     def latest(self, lineage: str = "") -> str:
         """String: the id of the newest checkpoint, the commit point."""
         return f"{self.prefix}:latest{_at(lineage)}"
@@ -184,6 +196,37 @@ class ThreadKeys:
     def writes(self, checkpoint: str, lineage: str = "") -> str:
         """Hash: the pending writes against a checkpoint, by task and index."""
         return f"{self.prefix}:writes{_at(lineage)}:{encode(checkpoint, 'checkpoint id')}"
+
+
+@dataclass(frozen=True, slots=True)
+class ArtifactKeys:
+    """The keys of one artifact; all carry its digest (SHA-256 in hex) as their hash tag."""
+
+    digest: str
+
+    @property
+    def prefix(self) -> str:
+        """What every key of the artifact begins with, up to a colon."""
+        return f"bb:artifact:{{{self.digest}}}"
+
+    @property
+    def shard(self) -> str:
+        """Sorted set: the shard of the list that the artifact stands in."""
+        return artifacts(int(self.digest[0], 16))
+
+    @property
+    def head(self) -> str:
+        """Hash: size, digests of the chunks, where they stand, times; written last: with it the artifact is stored."""
+        return f"{self.prefix}:head"
+
+    @property
+    def refs(self) -> str:
+        """Hash: who refers to the artifact, and since when in µs."""
+        return f"{self.prefix}:refs"
+
+    def chunk(self, upload: str, number: int) -> str:
+        """String: one chunk, as the upload of that id has written it; with PX until the upload is complete."""
+        return f"{self.prefix}:chunk:{upload}:{number}"
 
 
 def path_text(path: str | Sequence[str]) -> str:
@@ -286,6 +329,11 @@ class PathKeys:
     def subject(self, subject: str) -> str:
         """Sorted set: ids of the records about a subject, by valid_from in µs."""
         return f"{self.prefix}:subject:{encode(subject, 'subject')}"
+
+    @property
+    def chunks(self) -> str:
+        """Set: every chunk that may stand, `<generation>:<number>`; what the pointer does not name is debris."""
+        return f"{self.prefix}:chunks"
 
     def chunk(self, generation: str, number: int) -> str:
         """String: one chunk of a snapshot."""

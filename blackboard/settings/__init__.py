@@ -6,6 +6,7 @@ error names the value, where it was written and how to mend it.
 
 from __future__ import annotations
 
+from blackboard.settings.artifacts import Artifacts
 from blackboard.settings.backend import Backend
 from blackboard.settings.checkpoint import CheckpointNamespace
 from blackboard.settings.encryption import Encryption
@@ -14,6 +15,7 @@ from blackboard.settings.memory import Embedding, MemoryNamespace
 from blackboard.settings.table import Durability
 
 __all__ = [
+    "Artifacts",
     "Backend",
     "CheckpointNamespace",
     "Durability",

@@ -37,7 +37,11 @@ class CheckpointNamespace(Table):
     inline_limit: Size = default(128, le=1 << 20)
     """Longest value, in bytes, that is written into the checkpoint itself instead of beside it."""
     value_limit: Size = default("64MiB", ge=1, le=LONGEST_VALUE)
-    """Longest single value, in bytes, that is accepted; a longer one is refused before anything is sent."""
+    """Longest single value, in bytes, that is accepted; a longer one is refused before anything is sent, or moved out if `oversize` says so."""
+    oversize: Literal["refuse", "artifact"] = "refuse"
+    """What becomes of a value that is too long for its thread: `refuse` raises, `artifact` moves it out and refers to it."""
+    artifact_limit: Size = default("1MiB", ge=1, le=LONGEST_VALUE)
+    """Longest value, in bytes, that stays in its thread where `oversize` is `artifact` (never more than `value_limit`)."""
     effect_ttl: Duration = default("7d")
     """How long the result of an effect that was claimed across threads is kept."""
     takeover_cap: Count = 8

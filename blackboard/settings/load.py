@@ -12,6 +12,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from blackboard.errors import ConfigError
 from blackboard.keys import check_id
 from blackboard.layers import Layer, environment, merge, read
+from blackboard.settings.artifacts import Artifacts
 from blackboard.settings.backend import Backend
 from blackboard.settings.checkpoint import CheckpointNamespace
 from blackboard.settings.memory import MemoryNamespace
@@ -50,6 +51,8 @@ class Settings(BaseSettings):
 
     backend: Backend = Field(default_factory=Backend)
     """The server that holds everything."""
+    artifacts: Artifacts = Field(default_factory=Artifacts)
+    """Where artifacts are kept."""
     namespaces: dict[str, Namespace]
     """The namespaces by name; a name is part of every key of what it holds."""
 
