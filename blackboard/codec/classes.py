@@ -17,7 +17,18 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
-__all__ = ["MISSING", "Shape", "class_of", "is_class", "name_of", "private_of", "shape_of", "state_of", "storable"]
+__all__ = [
+    "MISSING",
+    "Shape",
+    "class_of",
+    "describe",
+    "is_class",
+    "name_of",
+    "private_of",
+    "shape_of",
+    "state_of",
+    "storable",
+]
 
 MISSING: Any = object()
 """Stands for an attribute that is not there."""
@@ -67,6 +78,11 @@ def shape_of(cls: type) -> Shape | None:
     except KeyError:
         shape = _shapes[cls] = _measure(cls)
         return shape
+
+
+def describe(cls: type, fields: tuple[str, ...]) -> None:
+    """Have values of a plain class stored like those of a dataclass with these fields, which must be all that it holds."""
+    _shapes[cls] = _shape(cls, "dataclass", [(name, "") for name in fields], [])
 
 
 def storable(cls: type[Any]) -> bool:

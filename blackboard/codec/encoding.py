@@ -13,6 +13,7 @@ import json
 import math
 import reprlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextvars import ContextVar
 from typing import Any
 
 from blackboard.codec import arrays
@@ -21,7 +22,7 @@ from blackboard.codec.opaque import Opaque
 from blackboard.codec.scalars import BY_CLASS, float_bits, text_bytes
 from blackboard.errors import EncodeError
 
-__all__ = ["DEEPEST", "FACTORIES", "LARGEST", "NAMED", "TAG", "dumps", "encode", "join", "key_place"]
+__all__ = ["DEEPEST", "FACTORIES", "LARGEST", "NAMED", "TAG", "Admit", "dumps", "encode", "join", "key_place"]
 
 TAG = "!"
 """What a tag begins with."""
@@ -40,7 +41,11 @@ FACTORIES: dict[str, type] = {
 NAMED = frozenset({"!model", "!dataclass", "!namedtuple", "!enum", "!flag"})
 """The tags whose payload begins with the name of a class."""
 
+Admit = Callable[[Any], Any]
+"""Says what is stored of a value: the value itself, another one, or ValueError with the reason why it is refused."""
+
 _ATOMS = frozenset({str, bool, type(None)})
+_admit: ContextVar[Admit | None] = ContextVar("admit", default=None)
 _Step = tuple[Any, str]
 _ABSENT = object()
 
@@ -50,14 +55,16 @@ dumps: Callable[[Any], str] = json.JSONEncoder(
 """A tree of plain JSON values to the one text that this codec writes for it."""
 
 
-def encode(value: Any, *, path: str = "value") -> bytes:
+def encode(value: Any, *, path: str = "value", admit: Admit | None = None) -> bytes:
     """Encode a value as UTF-8 JSON text that `decode` turns into the same value of the same types.
 
     Equal values of the same types give equal bytes: sets are sorted, the order of a dict is part of the value. Objects
-    that are referred to twice come back as two. At most 100 containers inside one another.
+    that are referred to twice come back as two. At most 100 containers inside one another. `admit` is asked about every
+    value of a class that is neither a builtin nor of the standard library's scalars.
 
     Raises EncodeError, with the place as `path` (`state.items[3].price`), for what would not come back the same.
     """
+    asked = _admit.set(admit)
     try:
         tree = _encode(value, 0)
         text = dumps(tree)
@@ -66,6 +73,8 @@ def encode(value: Any, *, path: str = "value") -> bytes:
         raise EncodeError(f"cannot store {path}{where}: {reason}", path=path + where) from None
     except RecursionError:
         raise EncodeError(f"cannot store {path}: nested too deeply for the stack that is left", path=path) from None
+    finally:
+        _admit.reset(asked)
     try:
         return text.encode()
     except UnicodeEncodeError:
@@ -242,6 +251,23 @@ def _scalar(value: Any, depth: int) -> Any:
 
 
 def _by_kind(value: object, depth: int) -> Any:
+    admit = _admit.get()
+    if admit is None:
+        return _of_a_class(value, depth)
+    try:
+        stored = admit(value)
+    except ValueError as error:
+        raise _Refused(value, str(error)) from None
+    if stored is value:
+        return _of_a_class(value, depth)
+    try:
+        return _encode(stored, depth)
+    except _Refused as refused:
+        refused.value = value
+        raise
+
+
+def _of_a_class(value: object, depth: int) -> Any:
     cls = type(value)
     if isinstance(value, enum.Enum):
         return _enum(value)

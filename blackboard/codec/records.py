@@ -162,7 +162,7 @@ def _namedtuple_defaults(cls: Any) -> dict[str, Callable[[], Any]]:
 
 def _dataclass_defaults(cls: Any) -> dict[str, Callable[[], Any]]:
     makers: dict[str, Callable[[], Any]] = {}
-    for field in dataclasses.fields(cls):
+    for field in dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ():
         if field.default_factory is not dataclasses.MISSING:
             makers[field.name] = field.default_factory
         elif field.default is not dataclasses.MISSING:

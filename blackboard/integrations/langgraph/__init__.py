@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from blackboard.integrations.langgraph.saver import BlackboardSaver
+from blackboard.integrations.langgraph.serializer import BlackboardSerializer
 
-__all__ = ["BlackboardSaver"]
+__all__ = ["BlackboardSaver", "BlackboardSerializer"]

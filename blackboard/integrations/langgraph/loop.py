@@ -23,9 +23,7 @@ def wait_for(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> T
     with contextlib.suppress(RuntimeError):
         if asyncio.get_running_loop() is loop:
             work.close()
-            raise ConfigError(
-                "a sync method of the saver was called on the event loop that serves it; await its async twin"
-            )
+            raise ConfigError("a sync method was called on the event loop that serves it; await its async twin")
     return asyncio.run_coroutine_threadsafe(work, loop).result()
 
 

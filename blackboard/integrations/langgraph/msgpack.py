@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
-__all__ = ["array", "head", "map_of", "split"]
+__all__ = ["KIND", "head", "key", "pairs", "split", "whole"]
+
+KIND = "msgpack"
+"""What LangGraph's serializer calls such bytes."""
 
 _FIXED = {
     0xCA: 4, 0xCB: 8, 0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8, 0xD0: 1, 0xD1: 2, 0xD2: 4, 0xD3: 8,
@@ -20,7 +24,7 @@ _NESTED = {0xDC: (2, 1), 0xDD: (4, 1), 0xDE: (2, 2), 0xDF: (4, 2)}
 """Width of the count that follows, and how many items each counted one is: lists and dicts."""
 
 
-def head(data: bytes) -> tuple[str, int, int] | None:
+def head(data: bytes) -> tuple[Literal["log", "map"], int, int] | None:
     """Tell what a list or dict is made of: (`log` or `map`, how many, where they begin); None for anything else."""
     first = data[0] if data else 0
     if 0x80 <= first <= 0x9F:
@@ -31,14 +35,10 @@ def head(data: bytes) -> tuple[str, int, int] | None:
     return ("map" if each == 2 else "log"), int.from_bytes(data[1 : 1 + width], "big"), 1 + width
 
 
-def array(count: int) -> bytes:
-    """Spell the head of a list."""
-    return _head(count, 0x90, 0xDC)
-
-
-def map_of(count: int) -> bytes:
-    """Spell the head of a dict."""
-    return _head(count, 0x80, 0xDE)
+def whole(kind: str, items: Sequence[bytes]) -> bytes:
+    """Put a list or dict together."""
+    start = _head(len(items), 0x90, 0xDC) if kind == "log" else _head(len(items), 0x80, 0xDE)
+    return start + b"".join(items)
 
 
 def split(data: bytes, at: int, count: int) -> Sequence[bytes]:
@@ -51,6 +51,17 @@ def split(data: bytes, at: int, count: int) -> Sequence[bytes]:
     if at != len(data):
         raise ValueError(f"items end at byte {at} of {len(data)}")
     return items
+
+
+def pairs(data: bytes, at: int, count: int) -> Sequence[tuple[bytes, bytes]]:
+    """Cut the entries of a dict, each with its key."""
+    halves = split(data, at, 2 * count)
+    return [(halves[place], halves[place] + halves[place + 1]) for place in range(0, 2 * count, 2)]
+
+
+def key(entry: bytes) -> bytes:
+    """Return the key of an entry of a dict."""
+    return entry[: _end(entry, 0)]
 
 
 def _head(count: int, short: int, long: int) -> bytes:

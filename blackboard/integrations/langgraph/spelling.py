@@ -1,7 +1,6 @@
 """How a LangGraph checkpoint is spelled for the engine, and read again.
 
-A channel goes through the serializer as a whole. A list is then cut at the heads of its items and stored as a log, a
-dict as a map: what stands in the store already is recognised by a digest over the bytes, so that the bytes written are those
+A channel goes through the serializer as a whole. A list is then cut into its items and stored as a log, a dict as a map: what stands in the store already is recognised by a digest over the bytes, so that the bytes written are those
 of what is new, and a change in place is always seen. Everything else is a value.
 """
 
@@ -10,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, cast
+from typing import Any, Literal, Protocol, cast
 
 import ormsgpack
 from langgraph.checkpoint.base import WRITES_IDX_MAP, Checkpoint, CheckpointMetadata, PendingWrite, writes_sort_key
@@ -21,8 +20,8 @@ from blackboard.checkpoints.channels import Channel, Items, Keep, Ref, Segments,
 from blackboard.checkpoints.engine import Write
 from blackboard.checkpoints.manifest import Manifest
 from blackboard.checkpoints.reading import Content, Snapshot
-from blackboard.errors import CorruptValue
-from blackboard.integrations.langgraph import msgpack
+from blackboard.errors import CorruptValue, EncodeError
+from blackboard.integrations.langgraph import marked, msgpack
 
 __all__ = ["Mark", "Spelling", "Stored"]
 
@@ -34,6 +33,26 @@ SHORT = 128
 
 SLACK = 16
 """How many entries a map may hold beyond twice those that count, before it is written anew."""
+
+
+class Form(Protocol):
+    """How a serializer writes lists and dicts, so that they can be cut without decoding them; a module each."""
+
+    @property
+    def KIND(self) -> str: ...  # noqa: N802 - a constant of the modules
+
+    def head(self, data: bytes, /) -> tuple[Literal["log", "map"], int, int] | None: ...
+
+    def split(self, data: bytes, at: int, count: int, /) -> Sequence[bytes]: ...
+
+    def pairs(self, data: bytes, at: int, count: int, /) -> Sequence[tuple[bytes, bytes]]: ...
+
+    def key(self, entry: bytes, /) -> bytes: ...
+
+    def whole(self, kind: str, items: Sequence[bytes], /) -> bytes: ...
+
+
+FORMS: Mapping[str, Form] = {marked.KIND: marked, msgpack.KIND: msgpack}
 
 
 @dataclass(slots=True)
@@ -74,29 +93,34 @@ class Spelling:
             if parent and ref and name not in new_versions and parent.versions.get(name) == version:
                 channels[name] = Keep(ref)
             else:
-                channels[name], mark = self._channel(value, ref, mark)
+                channels[name], mark = self._channel(name, value, ref, mark)
             if mark is not None:
                 marks[name] = mark
         return channels, marks
 
-    def _channel(self, value: Any, ref: Ref | None, mark: Mark | None) -> tuple[Channel, Mark | None]:
-        kind, data = self.serde.dumps_typed(value)
-        made = msgpack.head(data) if kind == "msgpack" and len(data) > SHORT else None
-        if made is None or (
-            made[0] == "map" and ref is None
-        ):  # a dict that was not there before may not be there again
+    def _channel(self, name: str, value: Any, ref: Ref | None, mark: Mark | None) -> tuple[Channel, Mark | None]:
+        kind, data = self._typed(value, f"channel {name!r}")
+        form = FORMS.get(kind) if len(data) > SHORT else None
+        made = None if form is None else form.head(data)
+        if form is None or made is None or (made[0] == "map" and ref is None):
+            # A dict that was not there before may not be there again.
             return Value(kind.encode() + b":" + data), None
         base = ref.segments if ref is not None and ref.kind == made[0] else ()
-        _, count, start = made
-        return _log(data, start, count, (base, mark)) if made[0] == "log" else _map(data, start, count, (base, mark))
+        spelled = _log if made[0] == "log" else _map
+        return spelled(form, data, made[1:], (base, mark))
+
+    def _typed(self, value: Any, place: str) -> tuple[str, bytes]:
+        try:
+            return self.serde.dumps_typed(value)
+        except EncodeError as refused:
+            raise EncodeError(f"{place}: {refused}", **refused.ids) from refused
 
     def value(self, ref: Ref, content: Content) -> Any:
         """Read the value of a channel."""
         if isinstance(content, bytes):
             return self._loads(content)
-        if ref.kind == "log":
-            return self.serde.loads_typed(("msgpack", msgpack.array(len(content)) + b"".join(content)))
-        return self.serde.loads_typed(("msgpack", msgpack.map_of(len(content)) + b"".join(content)))
+        form = _form(content)
+        return self.serde.loads_typed((form.KIND, form.whole(ref.kind, content)))
 
     def about(self, checkpoint: Checkpoint, metadata: CheckpointMetadata) -> bytes:
         """Spell what of a checkpoint is no channel value, and its metadata; what every checkpoint has needs no names."""
@@ -126,7 +150,7 @@ class Spelling:
 
     def write(self, task: str, path: str, index: int, channel: str, value: Any) -> Write:
         """Spell one pending write; those of LangGraph's own channels go over what is there."""
-        kind, data = self.serde.dumps_typed(value)
+        kind, data = self._typed(value, f"write to {channel!r}")
         place = WRITES_IDX_MAP.get(channel, index)
         return Write(task, place, ormsgpack.packb([channel, path, kind, data]), overwrite=place < 0)
 
@@ -157,8 +181,13 @@ class Spelling:
 Known = tuple[Segments, Mark | None]
 
 
-def _log(data: bytes, start: int, count: int, known: Known) -> tuple[Channel, Mark]:
-    base, mark = known
+def _form(content: Sequence[bytes]) -> Form:
+    """Tell by which serializer the items of a log or map were written."""
+    return marked if content and content[0].startswith(marked.MARK) else msgpack
+
+
+def _log(form: Form, data: bytes, made: tuple[int, int], known: Known) -> tuple[Channel, Mark]:
+    (count, start), (base, mark) = made, known
     view, size = memoryview(data), len(data) - start
     stored = mark if base and mark is not None and mark.size <= size else Mark(0)
     running = hashlib.blake2b(view[start : start + stored.size], digest_size=24)
@@ -167,16 +196,15 @@ def _log(data: bytes, start: int, count: int, known: Known) -> tuple[Channel, Ma
         running = hashlib.blake2b(view[start:], digest_size=24)
     else:
         running.update(view[start + stored.size :])
-    new = msgpack.split(data, start + stored.size, count - stored.count)
-    items = Items("log", base, new, lambda: msgpack.split(data, start, count))
+    new = form.split(data, start + stored.size, count - stored.count)
+    items = Items("log", base, new, lambda: form.split(data, start, count))
     return items, Mark(count, size, running)
 
 
-def _map(data: bytes, start: int, count: int, known: Known) -> tuple[Channel, Mark]:
+def _map(form: Form, data: bytes, made: tuple[int, int], known: Known) -> tuple[Channel, Mark]:
     """Spell a dict: what changed goes behind what stands, for of two entries with one key the last counts."""
-    base, mark = known
-    halves = msgpack.split(data, start, 2 * count)
-    pairs = [(halves[at], halves[at] + halves[at + 1]) for at in range(0, 2 * count, 2)]
+    (count, start), (base, mark) = made, known
+    pairs = form.pairs(data, start, count)
     entries = {key: _short(pair) for key, pair in pairs}
     whole = [pair for _, pair in pairs]
     old: Mapping[bytes, bytes] = mark.entries if base and mark is not None else {}
@@ -185,21 +213,13 @@ def _map(data: bytes, start: int, count: int, known: Known) -> tuple[Channel, Ma
     standing = sum(number for _, number in base)
     if not grows or standing + len(new) > 2 * count + SLACK:
         base, new = (), whole
-    return _entries_of(base, new, whole), Mark(count, entries=entries)
-
-
-def _entries_of(base: Segments, new: Sequence[bytes], whole: Sequence[bytes]) -> Items:
-    kind: Literal["map"] = "map"
-    return Items(kind, base, new, lambda: whole)
+    return Items("map", base, new, lambda: whole), Mark(count, entries=entries)
 
 
 def _entries(content: Sequence[bytes]) -> dict[bytes, bytes]:
     """Read the keys of a map's entries and a digest of each; the last of one key counts, in the place of the first."""
-    found: dict[bytes, bytes] = {}
-    for pair in content:
-        key, _ = msgpack.split(pair, 0, 2)
-        found[key] = _short(pair)
-    return found
+    form = _form(content)
+    return {form.key(entry): _short(entry) for entry in content}
 
 
 def _short(data: bytes) -> bytes:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+import copy
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, Self, cast
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
@@ -17,6 +18,7 @@ from langgraph.checkpoint.base import (
 )
 
 from blackboard.integrations.langgraph.loop import drained, wait_for
+from blackboard.integrations.langgraph.serializer import BlackboardSerializer
 
 __all__ = ["SyncSaver"]
 
@@ -78,3 +80,11 @@ class SyncSaver(BaseCheckpointSaver[Any]):
     ) -> Mapping[str, DeltaChannelHistory]:
         """Collect the writes of delta channels; see `aget_delta_channel_history`."""
         return wait_for(self.loop, self.aget_delta_channel_history(config=config, channels=channels))
+
+    def with_allowlist(self, extra_allowlist: Collection[tuple[str, ...]]) -> Self:
+        """Return a saver whose serializer knows the classes of these (module, name) as well; LangGraph's strict mode asks."""
+        if not isinstance(self.serde, BlackboardSerializer):
+            return cast("Self", super().with_allowlist(extra_allowlist))
+        clone = copy.copy(self)
+        clone.serde = self.serde.with_allowlist(extra_allowlist)
+        return clone
