@@ -26,16 +26,25 @@ def headers() -> Iterator[None]:
     """Hold every call of a script to the script's header."""
     from blackboard.store.client import Store
 
-    call = Store.call
+    call, calls = Store.call, Store.calls
 
-    def checked(self: Store, script: Script, keys: Sequence[str], args: Sequence[Any], **more: Any) -> Any:
+    def check(script: Script, keys: Sequence[str], args: Sequence[Any]) -> None:
         path = LIBRARY / script.package.removeprefix("blackboard.").replace(".", "/") / script.name
         if path.is_file():
             Header.of(path).check(script.name, keys, args)
+
+    def checked(self: Store, script: Script, keys: Sequence[str], args: Sequence[Any], **more: Any) -> Any:
+        check(script, keys, args)
         return call(self, script, keys, args, **more)
+
+    def all_checked(self: Store, script: Script, sent: Sequence[tuple[Any, Any]], **more: Any) -> Any:
+        for keys, args in sent:
+            check(script, keys, args)
+        return calls(self, script, sent, **more)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Store, "call", checked)
+        patch.setattr(Store, "calls", all_checked)
         yield
 
 

@@ -137,6 +137,17 @@ class Store:
         """Run a script: EVALSHA, or EVAL where the server does not have it yet. `deadline` is seconds from now."""
         return await self._delivery.execute(invocation(script, keys, args), lane, self._until(deadline))
 
+    async def calls(
+        self,
+        script: Script,
+        calls: Sequence[tuple[Sequence[str], Sequence[Part]]],
+        *,
+        deadline: float | None = None,
+    ) -> list[Any]:
+        """Run a script many times, pipelined as `batch` does: keys and arguments of each; replies in their order."""
+        requests = [invocation(script, keys, args) for keys, args in calls]
+        return await self._delivery.pipeline(requests, self._until(deadline))
+
     async def command(
         self, *parts: Part, lane: Lane = "data", idempotent: bool = True, deadline: float | None = None
     ) -> Any:

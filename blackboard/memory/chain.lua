@@ -1,0 +1,79 @@
+-- Prelude: the records about one subject, ordered by valid_from and, where that is equal, by their first write.
+-- luacheck: read globals guard path
+local chain = {} -- luacheck: ignore chain
+
+-- near maps the ids whose record's key was declared to that key; reach bounds how many undeclared ids are asked for.
+function chain.of(subject, key, order, near, reach, now)
+  return {subject = subject, key = key, order = order, near = near, reach = tonumber(reach), now = now, asked = {}, dead = {}}
+end
+
+local function peers(line, score)
+  local ids, rank = redis.call('ZRANGEBYSCORE', line.key, score, score), {}
+  for _, id in ipairs(ids) do
+    rank[id] = tonumber(redis.call('ZSCORE', line.order, id) or '0')
+  end
+  table.sort(ids, function(a, b) return rank[a] < rank[b] end)
+  return ids, rank
+end
+
+local function further(line, score, step)
+  if step < 0 then
+    return redis.call('ZREVRANGEBYSCORE', line.key, '(' .. score, '-inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
+  end
+  return redis.call('ZRANGEBYSCORE', line.key, '(' .. score, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
+end
+
+-- Finds the nearest record before (step -1) or after (step 1) a place, passing over rows whose record is gone.
+-- If one on the way was not declared, the ids from there on are added to line.asked, and the answer does not count.
+function chain.neighbour(line, id, score, rank, step)
+  local offered, ids, ranks = 0, peers(line, score)
+  local here = true
+  while score do
+    for i = 1, #ids do
+      local peer = step < 0 and ids[#ids + 1 - i] or ids[i]
+      if peer ~= id and (not here or (ranks[peer] - rank) * step > 0) then
+        local key = line.near[peer]
+        if offered > 0 or not key then
+          offered = offered + 1
+          line.asked[#line.asked + 1] = peer
+          if offered >= line.reach then return end
+        else
+          local record = path.record(key, line.now)
+          if record and record.subject == line.subject then
+            record.id = peer
+            return record
+          end
+          line.dead[#line.dead + 1] = peer
+        end
+      end
+    end
+    here, score = false, further(line, score, step)
+    if score then ids, ranks = peers(line, score) end
+  end
+end
+
+-- Says until when a record is valid and what took its place; that is a write of it.
+function chain.bound(head, log, record, valid_until, superseded_by)
+  local version = guard.text(tonumber(record.version) + 1)
+  local seq = path.log(head, log, 'put', record.id, version)
+  redis.call('HSET', record.key, 'version', version, 'seq', seq, 'updated', guard.text(head.now))
+  if superseded_by == '' then
+    redis.call('HDEL', record.key, 'valid_until', 'superseded_by')
+  else
+    redis.call('HSET', record.key, 'valid_until', valid_until, 'superseded_by', superseded_by)
+  end
+end
+
+-- Enters a row; the list of a subject lives as long as the longest of its records.
+function chain.enter(line, id, score, expires)
+  local lives = redis.call('PTTL', line.key)
+  redis.call('ZADD', line.key, score, id)
+  if #line.dead > 0 then
+    redis.call('ZREM', line.key, unpack(line.dead))
+  end
+  if expires == '' then
+    redis.call('PERSIST', line.key)
+  elseif lives == -2 or lives >= 0 and line.now / 1000 + lives < tonumber(expires) then
+    redis.call('PEXPIREAT', line.key, expires)
+  end
+end

@@ -1,0 +1,50 @@
+-- Remove one record and all that finds it; what it had superseded is valid again.
+-- KEYS: head, log, order, expiring, pending, ops, record, content, subject, near...
+-- ARGV: op, keep_ms, incarnation, seq, id, only, content, subject, reach, near...
+-- Returns: {"OK", answer} | {"MOVED", content, subject, ids} | {"NONE"} | {"TOOLATE"} | {"REGRESSED", what}
+-- luacheck: read globals guard path chain
+--
+-- only is '' for whatever stands, a version for that one, 'expired' for what is left of a record whose time is over.
+-- answer is "<seq> <version> <content>"; version 0 and no content of an expired one.
+
+local head_k, log_k, order_k, expiring_k, pending_k, ops_k, record_k, content_k, subject_k = unpack(KEYS, 1, 9)
+local op, keep_ms, incarnation, seen, id, only = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4], ARGV[5], ARGV[6]
+local content, subject = ARGV[7], ARGV[8]
+local near = {}
+for i = 10, #ARGV do near[ARGV[i]] = KEYS[i] end
+
+local repeated = path.answered(ops_k, op)
+if repeated then return {'OK', repeated} end
+local now = guard.now()
+local head, refused = path.head(head_k, order_k, now, incarnation, seen)
+if refused then return refused end
+if path.overdue(op, now, keep_ms) then return {'TOOLATE'} end
+local row = redis.call('ZSCORE', order_k, id)
+local old = path.record(record_k, now)
+if not row or (old == nil) ~= (only == 'expired') or old and only ~= '' and only ~= old.version then return {'NONE'} end
+local left
+if old then
+  if old.content ~= content or old.subject ~= subject then return {'MOVED', old.content, old.subject, {}} end
+  if subject ~= '' then
+    local line = chain.of(subject, subject_k, order_k, near, ARGV[9], now)
+    left = chain.neighbour(line, id, old.valid_from, tonumber(row), -1)
+    if #line.asked > 0 then return {'MOVED', content, subject, line.asked} end
+  end
+end
+redis.call('ZCARD', expiring_k)
+redis.call('SCARD', pending_k)
+redis.call('XLEN', log_k)
+
+redis.call('DEL', record_k)
+if old and redis.call('GET', content_k) == id then redis.call('DEL', content_k) end
+if old and subject ~= '' then redis.call('ZREM', subject_k, id) end
+redis.call('ZREM', order_k, id)
+redis.call('ZREM', expiring_k, id)
+redis.call('SREM', pending_k, id)
+local version = old and old.version or '0'
+local seq = path.log(head, log_k, 'forget', id, version)
+if left then chain.bound(head, log_k, left, old.valid_until, old.superseded_by) end
+head.count = head.count - 1
+local answer = seq .. ' ' .. version .. ' ' .. (old and content or '')
+path.close(head, ops_k, op, keep_ms, answer)
+return {'OK', answer}

@@ -1,0 +1,149 @@
+-- Store one record: everything is checked, then the record, then what finds it, then the head.
+-- KEYS: head, log, order, expiring, pending, ops, record, content, old_content, subject, old_subject, near...
+-- ARGV: op, keep_ms, incarnation, seq, id, expected, old_content, old_subject, unique, reach, record..., near...
+-- Returns: {"OK", answer} | {"DUP", incarnation, id, fields} | {"MOVED", content, subject, ids} | {"SPACE", space} | {"CONFLICT", version}
+--   | {"ABSENT"} | {"TOOLATE"} | {"REGRESSED", what}
+-- luacheck: read globals guard path chain
+--
+-- record... is content, subject, valid_from, created, ttl_ms, text, value, metadata, importance, pinned, space, vector, without.
+-- old_content and old_subject are what the caller knows of the record that stands, near the ids whose records are the last keys:
+-- MOVED says what they should be. without says what no vector means: 'keep' the one that stands, 'pend' for one that is still to
+-- be made, 'none' for none. answer is, separated by spaces, '-' for what is not: incarnation, seq, version, vid, now, created,
+-- valid_from, expires, valid_until, and superseded_by, which is the rest.
+
+local head_k, log_k, order_k, expiring_k, pending_k, ops_k, record_k = unpack(KEYS, 1, 7)
+local content_k, old_content_k, subject_k, old_subject_k = unpack(KEYS, 8, 11)
+local op, keep_ms, incarnation, seen, id, expected = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4], ARGV[5], ARGV[6]
+local old_content, old_subject, unique, reach, content, subject = ARGV[7], ARGV[8], ARGV[9] == '1', ARGV[10], ARGV[11], ARGV[12]
+local valid_from, created, ttl_ms, space, vector, without = ARGV[13], ARGV[14], ARGV[15], ARGV[21], ARGV[22], ARGV[23]
+local near = {}
+for i = 24, #ARGV do near[ARGV[i]] = KEYS[i - 12] end
+
+local repeated = path.answered(ops_k, op)
+if repeated then return {'OK', repeated} end
+local now = guard.now()
+local head, refused = path.head(head_k, order_k, now, incarnation, seen)
+if refused then return refused end
+if path.overdue(op, now, keep_ms) then return {'TOOLATE'} end
+local old = path.record(record_k, now)
+if expected ~= '' then
+  if not old then return {'ABSENT'} end
+  if old.version ~= expected then return {'CONFLICT', old.version} end
+end
+if old and (old.content ~= old_content or old.subject ~= old_subject) then return {'MOVED', old.content, old.subject, {}} end
+
+local asked = {}
+if unique then
+  local twin = redis.call('GET', content_k)
+  if twin and not near[twin] then
+    asked[1] = twin
+  elseif twin then
+    local stands = path.record(near[twin], now)
+    if stands and stands.content == content and stands.superseded_by == '' then
+      return {'DUP', head.incarnation, twin, redis.call('HGETALL', near[twin])}
+    end
+  end
+end
+if space ~= '' and head.space and head.space ~= space then return {'SPACE', head.space} end
+
+-- Where it stands among the records about its subject, and what stands there without it.
+if valid_from == '' then valid_from = guard.text(now) end
+local row = redis.call('ZSCORE', order_k, id)
+local place = old and row and tonumber(row) or head.seq + 1
+local stays = old and old.subject == subject and old.valid_from == valid_from
+local leaves = old and old.subject ~= '' and not stays
+local line, before, after, left
+if subject ~= '' and not stays then
+  line = chain.of(subject, subject_k, order_k, near, reach, now)
+  before = chain.neighbour(line, id, valid_from, place, -1)
+  after = chain.neighbour(line, id, valid_from, place, 1)
+  for _, peer in ipairs(line.asked) do asked[#asked + 1] = peer end
+end
+if leaves then
+  local from = chain.of(old.subject, old_subject_k, order_k, near, reach, now)
+  left = chain.neighbour(from, id, old.valid_from, place, -1)
+  for _, peer in ipairs(from.asked) do asked[#asked + 1] = peer end
+end
+if #asked > 0 then return {'MOVED', old and old.content or '', old and old.subject or '', asked} end
+redis.call('ZCARD', expiring_k)
+redis.call('SCARD', pending_k)
+redis.call('XLEN', log_k)
+
+-- The record.
+local version = old and (old.op == op and old.version or guard.text(tonumber(old.version) + 1)) or '1'
+local seq = path.log(head, log_k, 'put', id, version)
+local expires = ttl_ms ~= '' and guard.text(math.floor(now / 1000) + tonumber(ttl_ms)) or ''
+local valid_until, superseded_by = '', ''
+if stays then
+  valid_until, superseded_by = old.valid_until, old.superseded_by
+elseif after then
+  valid_until, superseded_by = after.valid_from, after.id
+end
+if old then created = old.created elseif created == '' then created = guard.text(now) end
+local keeps = old and vector == '' and without == 'keep'
+local vid = keeps and old.vid or vector ~= '' and seq or ''
+if not old then redis.call('DEL', record_k) end
+local fields, absent = {}, {}
+local function set(name, value)
+  if value == '' then
+    absent[#absent + 1] = name
+  else
+    fields[#fields + 1] = name
+    fields[#fields + 1] = value
+  end
+end
+for i, name in ipairs({'text', 'value', 'metadata', 'importance', 'pinned'}) do set(name, ARGV[15 + i]) end
+set('content', content)
+set('subject', subject)
+set('ttl', ttl_ms)
+set('version', version)
+set('seq', seq)
+set('op', op)
+set('created', created)
+set('updated', guard.text(now))
+set('valid_from', valid_from)
+set('valid_until', valid_until)
+set('superseded_by', superseded_by)
+set('expires', expires)
+set('vid', vid)
+if not keeps then set('vector', vector) end
+redis.call('HSET', record_k, unpack(fields))
+if #absent > 0 then redis.call('HDEL', record_k, unpack(absent)) end
+
+-- What finds it.
+if old and old_content ~= content and redis.call('GET', old_content_k) == id then redis.call('DEL', old_content_k) end
+redis.call('SET', content_k, id)
+if not old then redis.call('ZADD', order_k, seq, id) end
+if not row then head.count = head.count + 1 end
+if expires == '' then
+  redis.call('PERSIST', record_k)
+  redis.call('ZREM', expiring_k, id)
+else
+  redis.call('PEXPIREAT', record_k, expires)
+  redis.call('PEXPIREAT', content_k, expires)
+  redis.call('ZADD', expiring_k, expires, id)
+end
+if vid ~= '' or without == 'none' then
+  redis.call('SREM', pending_k, id)
+elseif without == 'pend' then
+  redis.call('SADD', pending_k, id)
+end
+if leaves then
+  if old.subject ~= subject then redis.call('ZREM', old_subject_k, id) end
+  if left and not (before and before.id == left.id) then
+    chain.bound(head, log_k, left, old.valid_until, old.superseded_by)
+  end
+end
+if line then
+  chain.enter(line, id, valid_from, expires)
+  if before then chain.bound(head, log_k, before, valid_from, id) end
+end
+if space ~= '' and not head.space then
+  path.log(head, log_k, 'space', '', '0')
+  redis.call('HSET', head_k, 'space', space)
+end
+local function shown(value) return value == '' and '-' or value end
+local answer = table.concat({head.incarnation or guard.text(now), seq, version, shown(vid), guard.text(now), created, valid_from,
+  shown(expires), shown(valid_until), superseded_by}, ' ')
+path.close(head, ops_k, op, keep_ms, answer)
+return {'OK', answer}

@@ -1,0 +1,304 @@
+"""The records of one path: the truth about what is remembered there, written by one script each."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, cast
+
+from blackboard.errors import StoreRegressed
+from blackboard.keys import PathKeys
+from blackboard.memory.new import Body
+from blackboard.memory.record import Record, Token
+from blackboard.memory.stored import LIGHT, Stored, answered, light, pairs, parse
+from blackboard.memory.writing import ROUNDS, Forgotten, Put, Removal, refusal
+from blackboard.settings import MemoryNamespace
+from blackboard.store.client import Store
+from blackboard.store.protocol import Part
+from blackboard.store.script import Script
+
+__all__ = ["Change", "Records", "Tail"]
+
+
+def _script(name: str, *prelude: str, read_only: bool = False) -> Script:
+    return Script("blackboard.memory", name, prelude=("blackboard.claims:guard.lua", *prelude), read_only=read_only)
+
+
+_PUT = _script("put.lua", "path.lua", "chain.lua")
+_FORGET = _script("forget.lua", "path.lua", "chain.lua")
+_VECTOR = _script("vector.lua", "path.lua")
+_COUNT = _script("count.lua", read_only=True)
+
+SLICE = 200
+SLICE_BYTES = 1 << 20
+"""How many records, and about how many bytes, are sent or asked for at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One entry of a path's log: a record was written (`put`), got its vector, or is gone (`forget`); or the space was set."""
+
+    seq: int
+    op: Literal["put", "vector", "forget", "space"]
+    id: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """What the log says after a seq. `token` is how far this goes (None: the path was never written), `more` whether more stands.
+
+    `gap`: entries are missing because the log was trimmed; what they said has to be found in the records themselves.
+    `space` is the embedding space of the path's vectors.
+    """
+
+    token: Token | None
+    changes: tuple[Change, ...] = ()
+    gap: bool = False
+    space: str | None = None
+    more: bool = False
+
+
+class Records:
+    """The records of one path of a memory namespace; `path` as `keys.path_text` spells it.
+
+    Each write is one script: it checks everything before it writes, and a repetition after a lost reply is recognised
+    and answered as before. `known` is the newest token seen here: a store that has less is StoreRegressed.
+    """
+
+    def __init__(self, store: Store, namespace: str, path: str, policy: MemoryNamespace) -> None:
+        self.store, self.namespace, self.path, self.policy = store, namespace, path, policy
+        self.keys = PathKeys.of(namespace, path)
+        self.known: Token | None = None
+        self._keep_ms = max(1000, int(2000 * store.retry_deadline))
+
+    def __repr__(self) -> str:
+        return f"<Records {self.namespace}:{self.path}>"
+
+    async def put(self, body: Body, *, expected: int | None = None) -> Record:
+        """Store a record, or find the one with the same content, if the body names no id; then `duplicate` is set.
+
+        An id that is named is the identity: what stands there gets its next version. With `expected` only that version
+        is replaced: RecordConflict, RecordMissing. Raises EmbedderMismatch for a vector of another space, StoreRegressed.
+        """
+        return (await self._put([Put.of(self.keys, self.store.op_id(), body, expected)]))[0]
+
+    async def put_all(self, bodies: Iterable[Body]) -> list[Record]:
+        """Store many, in their order, pipelined; each as `put`. If one fails, any others may have been stored."""
+        found: list[Record] = []
+        for part in _slices([Put.of(self.keys, self.store.op_id(), body) for body in bodies]):
+            found += await self._put(part)
+        return found
+
+    async def forget(
+        self, ids: Iterable[str], *, versions: Mapping[str, int] | None = None, expired: bool = False
+    ) -> list[Forgotten]:
+        """Remove records, and tell which there were. What one had superseded is valid again.
+
+        With `versions`, one that has another version by now stays. With `expired`, only what is left of records whose time
+        is over is removed (`expired` lists them): one that was remembered again meanwhile stays.
+        """
+
+        def only(name: str) -> str:
+            return "expired" if expired else "" if versions is None else str(versions[name])
+
+        gone: list[Forgotten] = []
+        names = [*dict.fromkeys(ids)]
+        for start in range(0, len(names), SLICE):
+            part = names[start : start + SLICE]
+            known = await self._light(part, "content", "subject")
+            removals = [
+                Removal(self.keys, self.store.op_id(), name, _word(content), _word(subject), only=only(name))
+                for name, (content, subject) in zip(part, known, strict=True)
+            ]
+            for removal, reply in zip(removals, await self._write(_FORGET, removals), strict=True):
+                if reply[0] == b"OK":
+                    gone.append(Forgotten.of(removal.id, reply[1], self._incarnation()))
+                elif reply[0] != b"NONE":
+                    raise refusal(self.namespace, self.path, removal.id, reply)
+        return gone
+
+    async def set_vector(self, id: str, version: int, vector: bytes, space: str) -> bool:
+        """Give a record the vector that was made of this version of it; False if it is gone or has another by now."""
+        where = self.keys
+        names = [where.head, where.log, where.order, where.pending, where.ops, where.record(id)]
+        incarnation, seq = ("", 0) if self.known is None else (self.known.incarnation, self.known.seq)
+        args: list[Part] = [self.store.op_id(), self._keep_ms, incarnation, seq, id, version, space, vector]
+        reply = await self.store.call(_VECTOR, names, args)
+        if reply[0] not in (b"OK", b"NONE"):
+            raise refusal(self.namespace, self.path, id, reply, space)
+        return bool(reply[0] == b"OK")
+
+    async def get(self, id: str) -> Record | None:
+        """Read one record; None if it is not there."""
+        (stored,) = await self.fetch([id])
+        return None if stored is None else stored.record
+
+    async def fetch(self, ids: Sequence[str], *, vectors: bool = False) -> list[Stored | None]:
+        """Read records by id, in order; None for one that is not there. One round trip for every 1,000."""
+        found: list[Stored | None] = []
+        for start in range(0, len(ids), 1000):
+            found += await self._read(ids[start : start + 1000], vectors=vectors)
+        return found
+
+    async def tail(self, after: int, limit: int = 5000) -> Tail:
+        """Read the log after a seq, at most `limit` entries: one round trip. StoreRegressed if the path has not come so far."""
+        known = self.known
+        head, rows = await self.store.batch(
+            [
+                ("HMGET", self.keys.head, "incarnation", "seq", "space"),
+                ("XRANGE", self.keys.log, f"({after}-0", "+", "COUNT", limit),
+            ]
+        )
+        token = self._checked(head[:2], known, after)
+        if token is None:
+            return Tail(None)
+        changes = tuple(_change(*row) for row in rows)
+        end = changes[-1].seq if changes else token.seq
+        more = len(changes) == limit and end < token.seq
+        gap = changes[0].seq != after + 1 if changes else after < token.seq
+        reached = Token(token.incarnation, end if more else max(end, token.seq))
+        return Tail(reached, changes, gap, None if head[2] is None else head[2].decode(), more)
+
+    async def walk(self, size: int = 500, *, vectors: bool = True) -> AsyncIterator[list[Stored]]:
+        """Yield every record that is there, in order of first write, by pages; one written meanwhile may come or not."""
+        after: int | None = 0
+        while after is not None:
+            ids, after = await self.page(after, size)
+            if ids:
+                yield [one for one in await self.fetch(ids, vectors=vectors) if one is not None]
+
+    async def page(self, after: int, limit: int) -> tuple[list[str], int | None]:
+        """List at most `limit` ids in order of first write, after a place, and the place to go on from; None at the end."""
+        command = ("ZRANGEBYSCORE", self.keys.order, f"({after}", "+inf", "WITHSCORES", "LIMIT", 0, limit)
+        rows = await self.store.command(*command)
+        ids = [row.decode() for row in rows[::2]]
+        return ids, int(rows[-1]) if len(ids) == limit else None
+
+    async def about(self, subject: str, limit: int = 100) -> list[Record]:
+        """Read the newest records about a subject, the current one first."""
+        command = ("ZREVRANGE", self.keys.subject(subject), 0, limit - 1)
+        ids = [row.decode() for row in await self.store.command(*command)]
+        found = [one.record for one in await self.fetch(ids) if one is not None and one.record.subject == subject]
+        return sorted(found, key=lambda record: (record.valid_from, record.created), reverse=True)
+
+    async def count(self) -> int:
+        """Count the records that are there, exactly, as of one moment."""
+        return int(await self.store.call(_COUNT, [self.keys.head, self.keys.expiring], []))
+
+    async def expired(self, limit: int = 1000) -> list[str]:
+        """List at most `limit` records whose time is over and which nobody has cleared away yet."""
+        now_ms = self.store.server_time() // 1000
+        command = ("ZRANGEBYSCORE", self.keys.expiring, "-inf", now_ms, "LIMIT", 0, limit)
+        return [row.decode() for row in await self.store.command(*command)]
+
+    async def _put(self, puts: Sequence[Put]) -> list[Record]:
+        found: list[Record] = []
+        for put, reply in zip(puts, await self._write(_PUT, puts), strict=True):
+            if reply[0] == b"DUP":
+                twin = reply[2].decode()
+                stored = parse(self.path, int(reply[1]), twin, pairs(reply[3]), self.keys.record(twin))
+                found.append(replace(stored.record, duplicate=True))
+            elif reply[0] == b"OK":
+                found.append(answered(self.path, put.id, put.body, reply[1]))
+            else:
+                raise refusal(self.namespace, self.path, put.id, reply, put.body.space)
+            self._saw(found[-1].token)
+        return found
+
+    async def _write(self, script: Script, writes: Sequence[Put | Removal]) -> list[Any]:
+        """Send writes until each is answered; one that is told that what it stands on has moved is sent again."""
+        replies: dict[str, Any] = {}
+        waiting = [*writes]
+        while waiting:
+            calls = [write.call(self._keep_ms, self.known) for write in waiting]
+            if len(calls) == 1:
+                answers = [await self.store.call(script, *calls[0])]
+            else:
+                answers = await self.store.calls(script, calls)
+            for write, reply in zip(waiting, answers, strict=True):
+                replies[write.op] = reply
+                if reply[0] == b"MOVED":
+                    write.learn(reply)
+            waiting = [one for one in waiting if replies[one.op][0] == b"MOVED" and one.rounds < ROUNDS]
+        return [replies[write.op] for write in writes]
+
+    async def _read(self, ids: Sequence[str], *, vectors: bool) -> list[Stored | None]:
+        known, names = self.known, [self.keys.record(one) for one in ids]
+        reads = [("HGETALL", name) if vectors else ("HMGET", name, *LIGHT) for name in names]
+        head, *replies = await self.store.batch([("HMGET", self.keys.head, "incarnation", "seq"), *reads])
+        token = self._checked(head, known)
+        now_ms = self.store.server_time() // 1000
+        found: list[Stored | None] = []
+        for one, name, reply in zip(ids, names, replies, strict=True):
+            fields = pairs(reply) if vectors else light(reply)
+            if token is None or fields.get("version") is None or int(fields.get("expires") or now_ms + 1) <= now_ms:
+                found.append(None)
+            else:
+                found.append(parse(self.path, token.incarnation, one, fields, name))
+        return found
+
+    async def _light(self, ids: Sequence[str], *fields: str) -> list[list[bytes | None]]:
+        """Read a few fields of records, and what the head says, so that a store that lost the path is noticed."""
+        reads = [("HMGET", self.keys.record(one), *fields) for one in ids]
+        known = self.known
+        head, *replies = await self.store.batch([("HMGET", self.keys.head, "incarnation", "seq"), *reads])
+        self._checked(head, known)
+        return replies
+
+    def _checked(self, head: Sequence[bytes | None], known: Token | None, after: int = 0) -> Token | None:
+        """Read how far the path has come, and remember it; `known` is what was known before that was asked."""
+        incarnation, seq = (None if part is None else int(part) for part in head)
+        if incarnation is None or seq is None:
+            if known is not None or after > 0:
+                raise self._lost("head")
+            return None
+        if known is not None and incarnation != known.incarnation:
+            raise self._lost("incarnation")
+        if seq < max(after, known.seq if known else 0):
+            raise self._lost("seq")
+        token = Token(incarnation, seq)
+        self._saw(token)
+        return token
+
+    def _lost(self, what: str) -> StoreRegressed:
+        return StoreRegressed(
+            f"the store has lost what it had acknowledged about path {self.path!r}: its {what} is not what it was",
+            namespace=self.namespace, path=self.path, lost=what,
+        )  # fmt: skip
+
+    def _saw(self, token: Token) -> None:
+        if self.known is None or token > self.known:
+            self.known = token
+
+    def _incarnation(self) -> int:
+        return 0 if self.known is None else self.known.incarnation
+
+
+def _slices(puts: Sequence[Put]) -> Iterator[list[Put]]:
+    """Cut a batch so that none is long, and nothing in one stands on something else in it."""
+    part: list[Put] = []
+    taken = set[tuple[str, str | None]]()
+    size = 0
+    for put in puts:
+        marks = {("id", put.id), ("subject", put.body.subject)} - {("subject", None)}
+        if len(part) == SLICE or size + put.size > SLICE_BYTES or taken & marks:
+            if part:
+                yield part
+            part, size = [], 0
+            taken.clear()
+        part.append(put)
+        taken |= marks
+        size += put.size
+    if part:
+        yield part
+
+
+def _change(entry: bytes, fields: Sequence[bytes]) -> Change:
+    told = dict(zip(fields[::2], fields[1::2], strict=True))
+    op = cast("Literal['put', 'vector', 'forget', 'space']", told[b"op"].decode())
+    return Change(int(entry.partition(b"-")[0]), op, told[b"id"].decode(), int(told[b"version"]))
+
+
+def _word(part: bytes | None) -> str:
+    return "" if part is None else part.decode()
