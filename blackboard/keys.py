@@ -335,9 +335,9 @@ class PathKeys:
         """Set: every chunk that may stand, `<generation>:<number>`; what the pointer does not name is debris."""
         return f"{self.prefix}:chunks"
 
-    def chunk(self, generation: str, number: int) -> str:
-        """String: one chunk of a snapshot."""
-        return f"{self.prefix}:chunk:{generation}:{number}"
+    def chunk(self, name: str) -> str:
+        """String: one chunk of a snapshot, named as in the set."""
+        return f"{self.prefix}:chunk:{name}"
 
 
 def _at(lineage: str) -> str:
