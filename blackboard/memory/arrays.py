@@ -48,7 +48,8 @@ class Growing:
 
     def all(self) -> NDArray[Any]:
         """Give a view of all values."""
-        return self._array[: self.count]
+        count = self.count  # first: the array that stands then holds as many
+        return self._array[:count]
 
     def set(self, at: int, value: Any) -> None:
         """Replace one value in place."""

@@ -1,0 +1,164 @@
+"""The lexicon: which rows hold which words, and what that is worth (BM25)."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import bm25s as _bm25s
+import numpy as np
+from numpy.typing import NDArray
+
+from blackboard.memory.arrays import Growing, Mask, Rows, Scores, spans
+
+__all__ = ["Lexicon"]
+
+bm25s: Any = _bm25s  # its types are incomplete
+
+K1 = 1.5
+"""How much a word that occurs again adds; the library's default, not tuned on any data."""
+B = 0.75
+"""How much a long text is held against a word; the same."""
+
+
+class Lexicon:
+    """Words by row, and BM25 scores over the rows that are alive (Robertson's idf floored as in Lucene).
+
+    Rows are added, then settled into an index that never changes; later ones are kept beside it. A score equals that of
+    one index over the living rows alone: an index of BM25 holds finished scores, so what it holds is brought from the
+    mean length and the idf of its own rows to those of the rows that live now.
+    """
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+        self._words: list[str] = []
+        self._tokens = Growing(np.int32)
+        self._ends = Growing(np.int64, start=np.zeros(1, np.int64))
+        self._lengths = Growing(np.int32)
+        self._base: _Base | None = None
+        self._settled: int | None = None
+        self._later: dict[int, tuple[array[int], array[int]]] = {}
+
+    def add(self, rows: Sequence[Sequence[str]]) -> None:
+        """Append rows, each as its words."""
+        first = self._lengths.count
+        numbered = [[self._number(word) for word in words] for words in rows]
+        self._tokens.extend([number for numbers in numbered for number in numbers])
+        lengths = np.fromiter(map(len, numbered), np.int32, len(numbered))
+        end = int(self._ends.all()[-1])
+        self._lengths.extend(lengths)
+        self._ends.extend(end + np.cumsum(lengths, dtype=np.int64))
+        if self._settled is not None:
+            for row, numbers in enumerate(numbered, first):
+                self._post(row, numbers)
+
+    def settle(self) -> None:
+        """Build the index over all rows so far; they are never many for long, and later ones are kept beside it."""
+        self._settled = self._lengths.count
+        if self._tokens.count:
+            self._base = _Base(self._documents(), len(self._words))
+
+    def kept(self, rows: Rows) -> Lexicon:
+        """Copy only these rows, in this order, with the words that they hold and no others."""
+        ends = self._ends.all()
+        lengths = self._lengths.all()[rows]
+        tokens = self._tokens.all()[spans(ends[rows], lengths)]
+        used, renumbered = np.unique(tokens, return_inverse=True)
+        copy = Lexicon()
+        copy._words = [self._words[number] for number in used]
+        copy._numbers = {word: number for number, word in enumerate(copy._words)}
+        copy._tokens.extend(renumbered)
+        copy._lengths.extend(lengths)
+        copy._ends.extend(np.cumsum(lengths, dtype=np.int64))
+        return copy
+
+    def mean_length(self, alive: Mask) -> float:
+        """Mean number of words of the rows that are alive."""
+        lengths = self._lengths.first(len(alive))[alive]
+        return float(lengths.mean()) if len(lengths) else 0.0
+
+    def scores(self, words: Iterable[str], alive: Mask, mean: float) -> Scores:
+        """Score every row for a query; 0 for rows that hold none of its words, or are not alive.
+
+        `mean` is `mean_length(alive)`. A word that is given twice counts twice.
+        """
+        total = np.zeros(len(alive), np.float32)
+        living = int(np.count_nonzero(alive))
+        for number, times in Counter(self._numbers.get(word, -1) for word in words).items():
+            if number < 0:
+                continue
+            parts = [part for part in (self._settled_part(number, mean), self._later_part(number, mean, len(alive))) if part]
+            parts = [(rows[alive[rows]], worth[alive[rows]]) for rows, worth in parts]
+            holders = sum(len(rows) for rows, _ in parts)
+            for rows, worth in parts:
+                total[rows] += np.float32(times * idf(holders, living)) * worth
+        return total
+
+    def _number(self, word: str) -> int:
+        number = self._numbers.get(word)
+        if number is None:
+            number = len(self._words)
+            self._words.append(word)
+            self._numbers[word] = number
+        return number
+
+    def _post(self, row: int, numbers: Sequence[int]) -> None:
+        for number, times in Counter(numbers).items():
+            rows, counts = self._later.setdefault(number, (array("i"), array("i")))
+            counts.append(times)  # before its row: whoever reads the rows finds the counts of all of them
+            rows.append(row)
+
+    def _documents(self) -> list[list[int]]:
+        ends, tokens = self._ends.all(), self._tokens.all()
+        return [tokens[start:end].tolist() for start, end in zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True)]
+
+    def _settled_part(self, number: int, mean: float) -> tuple[Rows, Scores] | None:
+        return None if self._base is None else self._base.part(number, mean, self._lengths.all())
+
+    def _later_part(self, number: int, mean: float, size: int) -> tuple[Rows, Scores] | None:
+        posted = self._later.get(number)
+        if posted is None:
+            return None
+        rows = np.frombuffer(posted[0][:], np.int32)  # copies: an array that is viewed cannot grow
+        counts = np.frombuffer(posted[1][:], np.int32)[: len(rows)]
+        known = int(np.searchsorted(rows, size))
+        rows, counts = rows[:known].astype(np.int64), counts[:known]
+        return rows, counts / (counts + damping(self._lengths.all()[rows], mean))
+
+
+class _Base:
+    """An index over the first rows, made once."""
+
+    def __init__(self, documents: list[list[int]], vocabulary: int) -> None:
+        index = bm25s.BM25(k1=K1, b=B, method="lucene")
+        made = index.build_index_from_ids(range(vocabulary), documents, show_progress=False)
+        self._values: Scores = made["data"]
+        self._rows: NDArray[np.int32] = made["indices"]
+        self._starts: NDArray[np.int64] = made["indptr"]
+        self._size = len(documents)
+        self._vocabulary = vocabulary
+        self._mean = sum(map(len, documents)) / len(documents)
+
+    def part(self, number: int, mean: float, lengths: NDArray[np.int32]) -> tuple[Rows, Scores] | None:
+        """Find the rows with a word and what its occurrences are worth there, without the idf, at this mean length."""
+        if number >= self._vocabulary:
+            return None
+        start, end = int(self._starts[number]), int(self._starts[number + 1])
+        rows = self._rows[start:end].astype(np.int64)
+        own = np.float32(idf(end - start, self._size))
+        damped = own / self._values[start:end] - 1  # damping / count, as it was
+        now = damping(lengths[rows], mean) / damping(lengths[rows], self._mean)
+        return rows, (1 / (1 + damped * now)).astype(np.float32)
+
+
+def idf(holders: int, rows: int) -> float:
+    """What a word is worth that stands in `holders` of `rows` rows."""
+    return math.log(1 + (rows - holders + 0.5) / (holders + 0.5))
+
+
+def damping(lengths: NDArray[Any], mean: float) -> Scores:
+    """How little an occurrence counts in texts of these lengths."""
+    return (K1 * (1 - B + B * lengths / max(mean, 1e-9))).astype(np.float32)
