@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from pydantic import BaseModel
 
 from blackboard import keys
+from blackboard.artifacts.store import ArtifactStore
 from blackboard.checkpoints.engine import Engine
 from blackboard.checkpoints.manifest import Meta
+from blackboard.checkpoints.outside import KIND as THREAD
+from blackboard.checkpoints.outside import ThreadReferrer
 from blackboard.claims.keeper import Keeper
 from blackboard.claims.lease import Lease
 from blackboard.claims.shared import SharedEffects
@@ -29,6 +32,11 @@ from blackboard.store.durability import Report, prove
 from blackboard.store.embedded import Embedded
 from blackboard.store.embedded import start as start_embedded
 from blackboard.telemetry import logger
+
+if TYPE_CHECKING:
+    from blackboard.memory.embedder import Embedder
+    from blackboard.memory.memories import Memories
+    from blackboard.memory.memory import Memory
 
 __all__ = ["Blackboard", "Listed"]
 
@@ -79,6 +87,9 @@ class Blackboard:
         self.store, self.settings, self.report = store, settings, report
         self._embedded = embedded
         self._engines: dict[str, Engine] = {}
+        self._memories: Memories | None = None
+        self.artifacts = ArtifactStore(store, settings.artifacts)
+        self.artifacts.register(THREAD, ThreadReferrer(store))
 
     def __repr__(self) -> str:
         return f"<Blackboard {self.store!r}>"
@@ -232,6 +243,19 @@ class Blackboard:
         engine = self.engine(namespace)
         return SharedEffects(self.store, namespace, keep=engine.policy.effect_ttl, seal=engine.seal)
 
+    def memory(
+        self, path: str | Sequence[str], *, namespace: str = "memory", embedder: Embedder | None = None
+    ) -> Memory:
+        """Return what is remembered at a path, such as `acme/users/42`; nothing is sent by that.
+
+        Segments that hold a `/` are given as a sequence. Vectors are made by the namespace's embedder unless one is passed.
+        """
+        from blackboard.memory.memories import Memories
+
+        if self._memories is None:
+            self._memories = Memories(self.store, self.settings)
+        return self._memories.open(keys.path_text(path), namespace, embedder)
+
     async def threads(self, *, status: str | None = None, namespace: str = "checkpoint") -> AsyncIterator[Listed]:
         """Yield the namespace's threads, all or those of one status; read page by page, never by a scan of the keys.
 
@@ -258,7 +282,7 @@ class Blackboard:
             known = default is None or namespace in self.settings.namespaces
             policy = self.settings.checkpoint_namespace(namespace) if known else default
             assert policy is not None, "a namespace is known, or there is a default"
-            self._engines[namespace] = Engine(self.store, namespace, policy)
+            self._engines[namespace] = Engine(self.store, namespace, policy, self.artifacts)
         return self._engines[namespace]
 
 

@@ -14,16 +14,16 @@ from pydantic import BaseModel
 from blackboard import codec
 from blackboard.errors import ConfigError
 from blackboard.keys import check_id
-from blackboard.memory.record import Metadata, Scalar
+from blackboard.memory.record import Metadata, Record, Scalar
 from blackboard.quantities import seconds
 from blackboard.settings import MemoryNamespace
 
-__all__ = ["Body", "Life", "New", "Said", "microseconds", "said"]
+__all__ = ["Body", "Edit", "Life", "New", "Said", "microseconds"]
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 Life = float | str | timedelta | None
-"""How long a record is kept after its last write: a duration, None for ever, `policy` as the namespace says."""
+"""How long a record is kept after its last write: a duration, None for ever, `policy` as its namespace says, `keep` as before."""
 
 Said = str | BaseModel
 """What can be remembered: a text, or a model, which is kept beside the text that it is found by."""
@@ -42,6 +42,19 @@ class New:
     ttl: Life = "policy"
     embedding: Sequence[float] | None = None
     pinned: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """What is to become of a record; None, and a `ttl` of `keep`, leave as it is. See `Memory.update`."""
+
+    what: Said | None = None
+    metadata: Metadata | None = None
+    importance: float | None = None
+    valid_from: datetime | int | None = None
+    ttl: Life = "keep"
+    embedding: Sequence[float] | None = None
+    pinned: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +92,24 @@ class Body:
             valid_from=None if new.valid_from is None else microseconds(new.valid_from),
             ttl=life(new.ttl, policy),
             pinned=flag(new.pinned),
+        )
+
+    @classmethod
+    def edited(cls, stored: Record, ttl: int | None, edit: Edit, policy: MemoryNamespace) -> Body:
+        """Apply an edit to a record that is kept for `ttl` ms; raises ConfigError as `of`. Its vector stays if its text does."""
+        value = b"" if stored.value is None else codec.encode(stored.value)
+        text, value = (stored.text, value) if edit.what is None else said(edit.what, policy)
+        return cls(
+            text,
+            value,
+            id=stored.id,
+            subject=stored.subject,
+            metadata=stored.metadata if edit.metadata is None else labelled(edit.metadata),
+            importance=stored.importance if edit.importance is None else weight(edit.importance),
+            valid_from=stored.valid_from if edit.valid_from is None else microseconds(edit.valid_from),
+            ttl=ttl if edit.ttl == "keep" else life(edit.ttl, policy),
+            pinned=stored.pinned if edit.pinned is None else flag(edit.pinned),
+            without="keep" if text == stored.text else "pend",
         )
 
     @property

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from blackboard.errors import ConfigError
+from blackboard.errors import ConfigError, StateInvalid
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    M = TypeVar("M", bound=BaseModel)
 
 __all__ = ["Metadata", "Record", "Scalar", "Token"]
 
@@ -63,3 +68,16 @@ class Record:
     pinned: bool = False
     embedded: bool = False
     duplicate: bool = False
+
+    def parsed(self, model: type[M]) -> M:
+        """Return the model that was remembered, validated anew; StateInvalid if its fields do not fit the model."""
+        if self.value is None:
+            raise StateInvalid(
+                f"record {self.id!r} holds a text, not a {model.__name__}", record=self.id, model=model.__name__
+            )
+        try:
+            return model.model_validate(self.value)
+        except ValueError as wrong:
+            raise StateInvalid(
+                f"record {self.id!r} is no {model.__name__}: {wrong}", record=self.id, model=model.__name__
+            ) from wrong

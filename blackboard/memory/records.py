@@ -141,9 +141,17 @@ class Records:
             found += await self._read(ids[start : start + 1000], vectors=vectors)
         return found
 
-    async def tail(self, after: int, limit: int = 5000) -> Tail:
-        """Read the log after a seq, at most `limit` entries: one round trip. StoreRegressed if the path has not come so far."""
+    async def tail(self, after: int | Token, limit: int = 5000) -> Tail:
+        """Read the log after a seq or a token, at most `limit` entries: one round trip.
+
+        StoreRegressed if the path has not come so far, or a token is of another life of it.
+        """
         known = self.known
+        if isinstance(after, Token):
+            known, after = (
+                after if known is None or known.incarnation != after.incarnation else max(known, after),
+                after.seq,
+            )
         head, rows = await self.store.batch(
             [
                 ("HMGET", self.keys.head, "incarnation", "seq", "space"),
@@ -162,18 +170,16 @@ class Records:
 
     async def walk(self, size: int = 500, *, vectors: bool = True) -> AsyncIterator[list[Stored]]:
         """Yield every record that is there, in order of first write, by pages; one written meanwhile may come or not."""
-        after: int | None = 0
-        while after is not None:
-            ids, after = await self.page(after, size)
-            if ids:
-                yield [one for one in await self.fetch(ids, vectors=vectors) if one is not None]
+        rows: list[tuple[str, int]] = []
+        while rows := await self.rows(rows[-1][1] if rows else 0, size):
+            page = await self.fetch([name for name, _ in rows], vectors=vectors)
+            yield [one for one in page if one is not None]
 
-    async def page(self, after: int, limit: int) -> tuple[list[str], int | None]:
-        """List at most `limit` ids in order of first write, after a place, and the place to go on from; None at the end."""
+    async def rows(self, after: int, limit: int) -> list[tuple[str, int]]:
+        """List at most `limit` ids, each with the seq of its first write, in that order, after a seq."""
         command = ("ZRANGEBYSCORE", self.keys.order, f"({after}", "+inf", "WITHSCORES", "LIMIT", 0, limit)
         rows = await self.store.command(*command)
-        ids = [row.decode() for row in rows[::2]]
-        return ids, int(rows[-1]) if len(ids) == limit else None
+        return [(name.decode(), int(score)) for name, score in zip(rows[::2], rows[1::2], strict=True)]
 
     async def about(self, subject: str, limit: int = 100) -> list[Record]:
         """Read the newest records about a subject, the current one first."""

@@ -1,0 +1,45 @@
+"""The memories of one board: what is known of a path is kept between uses, of the paths used last."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from blackboard.memory.embedder import Embedder, Space, for_settings
+from blackboard.memory.memory import Memory
+from blackboard.memory.paths import Paths
+from blackboard.memory.records import Records
+from blackboard.settings import Settings
+from blackboard.store.client import Store
+
+__all__ = ["Memories"]
+
+MOST_PATHS = 256
+"""Of how many paths the last token is remembered; of one beyond it is learned anew, which costs nothing but that check."""
+
+
+class Memories:
+    """Opens memories on one store. Nothing is sent by that."""
+
+    def __init__(self, store: Store, settings: Settings) -> None:
+        self.store, self.settings = store, settings
+        self._records: OrderedDict[tuple[str, str], Records] = OrderedDict()
+        self._paths: dict[str, Paths] = {}
+        self._embedders: dict[str, Embedder | None] = {}
+
+    def open(self, path: str, namespace: str, embedder: Embedder | None) -> Memory:
+        """Return the memory of a path, which is spelled as `keys.path_text` does; ConfigError for an unknown namespace."""
+        policy = self.settings.memory_namespace(namespace)
+        if namespace not in self._paths:
+            self._paths[namespace] = Paths(self.store, namespace)
+        if embedder is None:
+            if namespace not in self._embedders:
+                self._embedders[namespace] = for_settings(policy.embedding)
+            embedder = self._embedders[namespace]
+        if embedder is not None:
+            Space.of(embedder)
+        place = (namespace, path)
+        records = self._records.pop(place, None) or Records(self.store, namespace, path, policy)
+        self._records[place] = records
+        if len(self._records) > MOST_PATHS:
+            self._records.popitem(last=False)
+        return Memory(records, self._paths[namespace], embedder)
