@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from blackboard.errors import ConfigError
 
-__all__ = ["ArtifactRef", "digest_of", "mentions"]
+__all__ = ["SPELLED", "ArtifactRef", "digest_of", "mentions"]
 
 SPELLED = "artifact:sha256:"
 """What the text of a reference begins with; 64 hex digits follow."""

@@ -13,7 +13,7 @@ from blackboard.artifacts.files import Files
 from blackboard.artifacts.head import Head
 from blackboard.artifacts.owner import PIN, Owner, Referrer
 from blackboard.artifacts.reader import ArtifactReader
-from blackboard.artifacts.ref import ArtifactRef, digest_of
+from blackboard.artifacts.ref import SPELLED, ArtifactRef, digest_of
 from blackboard.artifacts.rows import rows
 from blackboard.artifacts.source import Content, Source, measured
 from blackboard.errors import ArtifactMissing, ConfigError, ServerUnavailable, StoreRegressed
@@ -78,7 +78,7 @@ class ArtifactStore:
             head = await self._touched(source.digest)
             if head is None or not await self._body(head).whole(head):
                 await self._upload(source, head, (media_type or "", name or ""))
-            return ArtifactRef(f"artifact:sha256:{source.digest}", source.size, media_type, name)
+            return ArtifactRef(f"{SPELLED}{source.digest}", source.size, media_type, name)
 
     def open(self, ref: ArtifactRef | str, *, offset: int = 0, length: int | None = None) -> ArtifactReader:
         """Open an artifact, or a range of it, to be read in pieces: `async with`, then `read(n)` or `async for`.

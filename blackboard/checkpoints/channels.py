@@ -6,9 +6,11 @@ import base64
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Self
 
-__all__ = ["Channel", "Items", "Keep", "Kind", "Ref", "Segments", "Value", "digest"]
+from blackboard.artifacts.ref import ArtifactRef
+
+__all__ = ["Channel", "Items", "Keep", "Kind", "Moved", "Ref", "Segments", "Value", "digest"]
 
 Kind = Literal["value", "log", "map"]
 Segments = tuple[tuple[str, int], ...]
@@ -17,7 +19,10 @@ Segments = tuple[tuple[str, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class Ref:
-    """Where the content of a channel stands: inline in the manifest, by digest, or as prefixes of segments."""
+    """Where the content of a channel stands: inline in the manifest, by digest, or as prefixes of segments.
+
+    The digest of a value that was moved out is followed by `@` and that of its artifact (SHA-256 in hex).
+    """
 
     kind: Kind
     inline: bytes | None = None
@@ -28,6 +33,16 @@ class Ref:
     def count(self) -> int:
         """Number of items of a log or map."""
         return sum(count for _, count in self.segments)
+
+    @property
+    def named(self) -> str | None:
+        """The digest of the value itself."""
+        return None if self.digest is None else self.digest.partition("@")[0]
+
+    @property
+    def artifact(self) -> str | None:
+        """The digest of the artifact that the value was moved to; None if it stands in the thread."""
+        return None if self.digest is None else self.digest.partition("@")[2] or None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +72,20 @@ class Keep:
     ref: Ref
 
 
-Channel = Value | Items | Keep
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A channel whose value stands in an artifact; `pointer` is empty if the thread refers to it already."""
+
+    ref: Ref
+    pointer: bytes
+
+    @classmethod
+    def to(cls, named: str, artifact: ArtifactRef) -> Self:
+        """Spell one: `named` is the digest of the value itself."""
+        return cls(Ref("value", digest=f"{named}@{artifact.digest}"), artifact.uri.encode())
+
+
+Channel = Value | Items | Keep | Moved
 
 
 def digest(data: bytes) -> str:

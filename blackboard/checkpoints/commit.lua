@@ -1,5 +1,5 @@
 -- Commit one checkpoint of a thread: everything is checked, then bodies, then `latest`, then what follows from it.
--- KEYS: meta, latest, lock, ops, history, values, parts, effects, effects_open, checkpoint, parent, writes, segment..., (inbox, answers)
+-- KEYS: meta, latest, lock, ops, history, values, parts, effects, effects_open, checkpoint, parent, writes, segment..., (artifacts), (inbox, answers)
 -- ARGV: mode, op, keep_ms, fence, incarnation, parent, id, sequence, status, idle_ms, ttl_ms, part_lineage, manifest, counts...
 -- Returns: {"OK", now, incarnation, fence, pushed, expires, reused} | {"DUP", now, incarnation, fence, manifest, expires}
 --   | {"GONE", why} | {"REMOVING", incarnation} | {"TOOLATE"} | {"STATUS", status} | {"FENCED", fence, parent_exists, pruned}
@@ -11,6 +11,8 @@
 -- number of settlements, then (effect key, prefix of its open record, settled record) each;
 -- 0, or 1 where a commit takes letters, parks or ends the thread, and then: number of letters, (inbox id, signal or nothing) each;
 --   what it awaits, until when in µs, and 1 to drop what is unread; the last two KEYS are the inbox and the answers then;
+-- number of artifacts, then (digest, `moved` or `mentioned`, or nothing for one that should be referred to) each; the key of that
+--   name is there if there are any;
 -- number of values, then (digest, body) each, an empty body for one that should be stored;
 -- number of logs, then (counted, frame if pushed, frame if fresh, part, number of items, item...) each; counted is the length that
 --   the tail must have, or -1 for a log that always starts a segment; its tail and fresh segment are the next two KEYS;
@@ -58,12 +60,17 @@ for i = 1, tonumber(take()) do
   settlements[i] = {take(), take(), take()}
 end
 local letters, awaits, wake, drop = {}, '', '', ''
-local inbox_k, answers_k = KEYS[#KEYS - 1], KEYS[#KEYS]
+local inbox_k, answers_k, artifacts_k = KEYS[#KEYS - 1], KEYS[#KEYS], KEYS[#KEYS]
 if take() == '1' then
+  artifacts_k = KEYS[#KEYS - 2]
   for i = 1, tonumber(take()) do
     letters[i] = {take(), take()}
   end
   awaits, wake, drop = take(), take(), take()
+end
+local artifacts = {}
+for i = 1, tonumber(take()) do
+  artifacts[i] = {take(), take()}
 end
 local asked = string.match(awaits, '^signal:(.*)$')
 
@@ -156,6 +163,10 @@ for _ = 1, tonumber(take()) do
   end
 end
 if #bodies > 0 then redis.call('HLEN', values_k) end
+if #artifacts > 0 then redis.call('HLEN', artifacts_k) end
+for _, a in ipairs(artifacts) do
+  if a[2] == '' and redis.call('HEXISTS', artifacts_k, a[1]) == 0 then return {'MISSING'} end
+end
 local parted = part_lineage ~= ''
 for _ = 1, tonumber(take()) do
   local counted, pushed, fresh, part, items = tonumber(take()), take(), take(), take(), tonumber(take())
@@ -215,6 +226,13 @@ local text = {'bb1', #now, ':', now, manifest}
 local flags = ''
 for i = 1, #bodies, 1000 do
   redis.call('HSET', values_k, unpack(bodies, i, math.min(i + 999, #bodies)))
+end
+for _, a in ipairs(artifacts) do
+  if a[2] == 'mentioned' then
+    redis.call('HSET', artifacts_k, a[1], a[2])
+  elseif a[2] ~= '' then
+    redis.call('HSETNX', artifacts_k, a[1], a[2])
+  end
 end
 for _, log in ipairs(logs) do
   if log.debris then redis.call('DEL', log.key) end

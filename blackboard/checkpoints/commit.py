@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from blackboard import keys
-from blackboard.checkpoints.channels import Channel, Items, Keep, Kind, Ref, Segments, Value, digest
+from blackboard.checkpoints.channels import Channel, Items, Keep, Kind, Moved, Ref, Segments, Value, digest
 from blackboard.checkpoints.manifest import head_frame, log_frame, ref_frame, text_frames
 from blackboard.checkpoints.sealing import seal_items, seal_texts, value_place
 from blackboard.claims.effect import Settlement
@@ -32,7 +32,8 @@ class Commit:
     `base` says where the channels stood at the last acknowledged checkpoint; `ttl` is in seconds and belongs to a
     status that ends the thread, None keeps it for ever. `letters` are taken out of the inbox: (id, the signal's name or
     nothing). A parked thread says what it `awaits` and until when (`wake`, server time in µs). `parent` is what must be the
-    newest checkpoint; `follows` is what the manifest names as parent instead, after a rewind.
+    newest checkpoint; `follows` is what the manifest names as parent instead, after a rewind. `artifacts` is what it refers
+    to outside, by digest: `moved` or `mentioned`, or empty if the thread refers to it already.
     """
 
     step: int
@@ -52,6 +53,7 @@ class Commit:
     wake: int | None = None
     drop_unread: bool = False
     follows: str | None = None
+    artifacts: Sequence[tuple[str, str]] = ()
 
 
 @dataclass(slots=True)
@@ -109,14 +111,19 @@ class Arguments:
         self._values: list[str | bytes] = []
         self._logs: list[str | bytes | int] = []
         self._checks: list[tuple[str, int]] = []
+        self._artifacts: list[tuple[str, str]] = []
 
     def add(self, commit: Commit, policy: CheckpointNamespace) -> None:
         """Spell every channel; raises EncodeError for a value over the namespace's limit."""
+        self._artifacts += commit.artifacts
         for name, channel in commit.channels.items():
             if isinstance(channel, Value):
                 self._value(name, channel.data, commit.base.get(name), policy)
             elif isinstance(channel, Items):
                 self._items(name, channel)
+            elif isinstance(channel, Moved):
+                self._values += [channel.ref.digest or "", channel.pointer]
+                self._stand(name, channel.ref)
             else:
                 self._keep(name, channel)
 
@@ -171,6 +178,8 @@ class Arguments:
             )
         if keep.ref.digest is not None:
             self._values += [keep.ref.digest, b""]
+        if keep.ref.artifact is not None:
+            self._artifacts.append((keep.ref.artifact, ""))
         self._refer(name, keep.ref.segments)
         self._stand(name, keep.ref)
 
@@ -188,7 +197,9 @@ class Arguments:
         parent = own if commit.parent is None else t.checkpoint(commit.parent, lineage)
         checked = [key for key, _ in self._checks]
         letters = (t.inbox, t.answers) if _corresponds(commit) else ()
-        return [*_fixed(t, lineage), own, parent, t.writes(self.checkpoint, lineage), *self._keys, *checked, *letters]
+        outside = (t.artifacts,) if self._artifacts else ()
+        writes = t.writes(self.checkpoint, lineage)
+        return [*_fixed(t, lineage), own, parent, writes, *self._keys, *checked, *outside, *letters]
 
     def args(self, commit: Commit, keep_ms: int, idle_ms: str) -> list[bytes | str | int]:
         """Spell ARGV; `keep_ms` is how long an op id is remembered, `idle_ms` the idle TTL or nothing."""
@@ -197,6 +208,7 @@ class Arguments:
         for settlement in commit.settlements:
             args += [settlement.key, settlement.expect, settlement.within(self.checkpoint)]
         args += self._letters(commit)
+        args += [len(self._artifacts), *[part for one in self._artifacts for part in one]]
         args += [len(self._values) // 2, *self._values, len(self._pushes), *self._logs]
         args += [len(self._checks), *[count for _, count in self._checks]]
         return args

@@ -7,9 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from blackboard import keys
+from blackboard.artifacts.store import ArtifactStore
 from blackboard.checkpoints.channels import Ref
 from blackboard.checkpoints.commit import Arguments, Commit, Committed, Place, shown
 from blackboard.checkpoints.manifest import Manifest, Meta, parse
+from blackboard.checkpoints.outside import Outside
 from blackboard.checkpoints.reading import Reader, Reading, Snapshot
 from blackboard.checkpoints.refusal import Asked, refusal, still_standing
 from blackboard.checkpoints.retention import RESERVE_MS, Retention
@@ -61,12 +63,15 @@ class Engine:
     several threads at once: each stands in its own slot.
     """
 
-    def __init__(self, store: Store, namespace: str, policy: CheckpointNamespace) -> None:
+    def __init__(
+        self, store: Store, namespace: str, policy: CheckpointNamespace, artifacts: ArtifactStore | None = None
+    ) -> None:
         self.store, self.namespace, self.policy = store, namespace, policy
         self.seal = Seal.of(namespace, policy.encryption)
+        self.outside = Outside(store, artifacts or ArtifactStore(store), namespace, policy=policy, seal=self.seal)
         self.effects = Effects(store, namespace, self.seal)
         self.retention = Retention(store, namespace)
-        self.reader = Reader(store, namespace, seal=self.seal)
+        self.reader = Reader(store, namespace, seal=self.seal, outside=self.outside)
         self._entered: dict[str, str] = {}
         self._keep_ms = max(1000, int(2000 * store.retry_deadline))
         self._idle_ms = "" if policy.idle_ttl is None else str(max(1, int(policy.idle_ttl * 1000)))
@@ -148,6 +153,7 @@ class Engine:
         await self._enter(thread, token)
         where = keys.ThreadKeys.of(self.namespace, thread)
         own = where.writes(checkpoint, lineage)
+        await self.outside.hold(thread, b"\n".join([write.data for write in writes]))
         names = [where.meta, where.lock, where.latest(lineage), where.checkpoint(checkpoint, lineage), own, where.parts]
         fence, incarnation = shown(token)
         interrupted = keys.encode(checkpoint, "checkpoint id") if interrupts else ""
@@ -236,7 +242,9 @@ class Engine:
         None: the signal that it was to park for is there.
         """
         whole = False
+        given = commit
         for _ in range(_ROUNDS):
+            commit = await self.outside.prepared(place.thread, given, whole=whole)
             spelled = Arguments(place, whole=whole, seal=self.seal)
             spelled.add(commit, self.policy)
             args = spelled.args(commit, self._keep_ms, self._idle_ms)
@@ -244,6 +252,7 @@ class Engine:
             match reply[0]:
                 case b"OK":
                     committed = _committed(place, commit, spelled.chosen(reply[4]), reply)
+                    self.outside.acknowledged(place.thread, commit)
                     await self._known(place.thread, committed, reused=reply[6] == 1)
                     return committed
                 case b"DUP":

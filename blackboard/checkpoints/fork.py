@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
 from blackboard import keys
+from blackboard.artifacts.store import ArtifactStore
 from blackboard.checkpoints.manifest import Manifest, Meta, parse, spell
+from blackboard.checkpoints.outside import Outside
 from blackboard.checkpoints.resealing import Resealing
 from blackboard.checkpoints.sealing import open_manifest
 from blackboard.checkpoints.seeding import SLICE_ITEMS, Seeding
@@ -15,6 +17,7 @@ from blackboard.checkpoints.walk import checkpoints, members, pairs, unmoved
 from blackboard.claims.record import SettledEffect
 from blackboard.codec.cipher import Seal
 from blackboard.errors import BlackboardError, CheckpointMissing, StoreRegressed, ThreadGone
+from blackboard.settings import CheckpointNamespace
 from blackboard.store.client import Store
 
 __all__ = ["Copier"]
@@ -26,8 +29,10 @@ class Copier:
     What is encrypted is decrypted and encrypted anew with the current key, for it opens in its own thread only.
     """
 
-    def __init__(self, store: Store, namespace: str, seal: Seal | None = None) -> None:
+    def __init__(self, store: Store, namespace: str, seal: Seal | None = None, outside: Outside | None = None) -> None:
         self._store, self._namespace, self._seal = store, namespace, seal
+        policy = CheckpointNamespace()
+        self._outside = outside or Outside(store, ArtifactStore(store), namespace, policy=policy, seal=seal)
 
     async def fork(self, thread: str, to: str, *, checkpoint: str | None = None, lineage: str = "") -> str:
         """Make a new thread that stands where a checkpoint of another stood (the newest, or the one named).
@@ -51,6 +56,7 @@ class Copier:
         self, source: keys.ThreadKeys, target: Seeding, thread: str, manifest: Manifest, lineage: str
     ) -> None:
         moving = self._moving(thread, target)
+        await self._artifacts(source, target, {ref.artifact for ref in manifest.refs.values()})
         if moving is None:
             digests = [ref.digest for ref in manifest.refs.values() if ref.digest is not None]
             await self._values(source, target, digests)
@@ -94,6 +100,7 @@ class Copier:
             await self._lineage(source, target, lineage, moving)
         async for part in members(self._store, source.parts):
             await self._whole(source, target, part.decode(), moving)
+        await self._artifacts(source, target, None)
         if moving is None:
             async for some in pairs(self._store, source.values):
                 await target.items("hash", target.where.values, some)
@@ -101,7 +108,24 @@ class Copier:
             await target.items("hash", target.where.effects, moving.effects(effects) if moving else effects)
 
     def _moving(self, thread: str, target: Seeding) -> Resealing | None:
-        return None if self._seal is None else Resealing(self._seal, thread, target)
+        return None if self._seal is None else Resealing(self._seal, thread, target, self._outside)
+
+    async def _artifacts(self, source: keys.ThreadKeys, target: Seeding, moved: Collection[str | None] | None) -> None:
+        """Let the copy refer to what the thread mentions, and to values that were moved out: those named, or all.
+
+        What is sealed is put anew with its manifest. The copy is seen later, so that it never refers to what is gone.
+        """
+        async for some in pairs(self._store, source.artifacts):
+            kinds = {some[at].decode(): some[at + 1].decode() for at in range(0, len(some), 2)}
+            kept = [
+                one for one, kind in kinds.items()
+                if kind == "mentioned" or (self._seal is None and (moved is None or one in moved))
+            ]  # fmt: skip
+            there = await self._outside.refer(target.thread, kept)
+            lost = [one for one in kept if kinds[one] == "moved" and one not in there]
+            if lost:
+                raise StoreRegressed(f"artifact {lost[0]} of the thread that is copied is not there", lost=lost[0])
+            await target.items("hash", target.where.artifacts, [x for one in there for x in (one, kinds[one])])
 
     async def _lineage(self, source: keys.ThreadKeys, target: Seeding, lineage: str, moving: Resealing | None) -> None:
         newest = await self._store.command("GET", source.latest(lineage))

@@ -42,15 +42,18 @@ class Pruned:
 
 @dataclass(slots=True)
 class _Referred:
-    """What manifests refer to: digests of values, and keys of segments."""
+    """What manifests refer to: digests of values, artifacts that values were moved to, and keys of segments."""
 
     digests: set[str] = field(default_factory=set[str])
+    artifacts: set[str] = field(default_factory=set[str])
     segments: set[str] = field(default_factory=set[str])
 
     def add(self, where: keys.ThreadKeys, lineage: str, manifest: Manifest) -> None:
         for name, ref in manifest.refs.items():
             if ref.digest is not None:
                 self.digests.add(ref.digest)
+            if ref.artifact is not None:
+                self.artifacts.add(ref.artifact)
             self.segments.update(where.log(name, segment, lineage) for segment, _ in ref.segments)
 
 
@@ -168,8 +171,9 @@ class Pruner:
             meta = Meta.of(await self._store.command("HGETALL", where.meta))
             suspects, kept = await self._stored(where), await self._kept(where)
             digests = sorted(suspects.digests - kept.digests)
+            artifacts = sorted(suspects.artifacts - kept.artifacts)
             segments = sorted(suspects.segments - kept.segments)
-            if await self._remove(where, meta, digests, segments):
+            if await self._remove(where, meta, (digests, artifacts, segments)):
                 await self._store.command("HDEL", where.meta, "uncollected")
                 return Pruned(dropped, len(digests), len(segments))
         return Pruned(dropped, gave_way=True)
@@ -181,7 +185,10 @@ class Pruner:
             stored.digests.update(field.decode() for field in fields[::2])
             if int(cursor) == 0:
                 break
-        parts = await self._store.command("SMEMBERS", where.parts)
+        parts, outside = await self._store.batch([("SMEMBERS", where.parts), ("HGETALL", where.artifacts)])
+        # What contents mention is kept as long as the thread: nobody knows which checkpoint it was.
+        pairs = zip(outside[::2], outside[1::2], strict=True)
+        stored.artifacts.update(one.decode() for one, kind in pairs if kind == b"moved")
         stored.segments.update(f"{where.prefix}:{part.decode()}" for part in parts if part.startswith(b"log"))
         return stored
 
@@ -201,16 +208,16 @@ class Pruner:
         return kept
 
     async def _remove(
-        self, where: keys.ThreadKeys, meta: Meta, digests: Sequence[str], segments: Sequence[str]
+        self, where: keys.ThreadKeys, meta: Meta, garbage: tuple[Sequence[str], Sequence[str], Sequence[str]]
     ) -> bool:
-        """Remove the garbage in slices; False if the thread moved, so that it has to be looked for again."""
-        parts = [key[len(where.prefix) + 1 :] for key in segments]
-        for start in range(0, max(len(digests), len(segments)), SLICE):
-            some, keys_, named = (part[start : start + SLICE] for part in (digests, segments, parts))
-            names = [where.meta, where.values, where.parts, *keys_]
-            reply = await self._store.call(
-                _COLLECT, names, [meta.incarnation or "", meta.updated, len(some), *some, *named]
-            )
+        """Remove digests, artifacts and segments in slices; False if the thread moved, so that they have to be looked for again."""
+        for start in range(0, max(map(len, garbage)), SLICE):
+            digests, artifacts, segments = (part[start : start + SLICE] for part in garbage)
+            parts = [key[len(where.prefix) + 1 :] for key in segments]
+            names = [where.meta, where.values, where.parts, where.artifacts, *segments]
+            known = (meta.incarnation or "", meta.updated)
+            args: list[str | int] = [*known, len(digests), *digests, len(artifacts), *artifacts, *parts]
+            reply = await self._store.call(_COLLECT, names, args)
             if reply[0] != b"OK":
                 return False
         return True

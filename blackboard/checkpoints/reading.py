@@ -9,6 +9,7 @@ from typing import Any
 from blackboard import keys
 from blackboard.checkpoints.channels import Ref
 from blackboard.checkpoints.manifest import Manifest, Meta, parse
+from blackboard.checkpoints.outside import Outside
 from blackboard.checkpoints.sealing import open_content, open_manifest, open_writes
 from blackboard.codec.cipher import Seal
 from blackboard.errors import CheckpointMissing, CorruptValue, ServerRefused, ServerUnavailable, StoreRegressed
@@ -59,8 +60,16 @@ class Reader:
     not declare, the same is read in two trips more; `declares` remembers that it has to be.
     """
 
-    def __init__(self, store: Store, namespace: str, *, declares: bool = False, seal: Seal | None = None) -> None:
-        self._store, self._namespace, self._seal = store, namespace, seal
+    def __init__(
+        self,
+        store: Store,
+        namespace: str,
+        *,
+        declares: bool = False,
+        seal: Seal | None = None,
+        outside: Outside | None = None,
+    ) -> None:
+        self._store, self._namespace, self._seal, self._outside = store, namespace, seal, outside
         self.declares = declares
 
     async def read(self, thread: str, checkpoint: str | None, lineage: str) -> Reading:
@@ -68,21 +77,37 @@ class Reader:
         place = _Place(keys.ThreadKeys.of(self._namespace, thread), thread, checkpoint, lineage)
         if not self.declares:
             try:
-                return self._opened(place, await self._follow(place))
+                return await self._opened(place, await self._follow(place))
             except ServerRefused as refused:
                 log.debug("a read that follows references was refused: %s", refused, extra={"thread_id": thread})
         reading = await self._declare(place)
         self.declares = True
-        return self._opened(place, reading)
+        return await self._opened(place, reading)
 
-    def _opened(self, place: _Place, reading: Reading) -> Reading:
-        """Decrypt what was read, or refuse what the namespace's settings cannot show."""
+    async def _opened(self, place: _Place, reading: Reading) -> Reading:
+        """Fetch what was moved out and decrypt, or refuse what the namespace's settings cannot show."""
         snapshot = reading.snapshot
         if snapshot is None:
             return reading
         thread, lineage = place.thread, place.lineage
         manifest = open_manifest(self._seal, thread, lineage, snapshot.manifest)
-        return replace(reading, snapshot=self._filled(thread, lineage, replace(snapshot, manifest=manifest)))
+        (whole,) = await self._fetched(thread, [replace(snapshot, manifest=manifest)])
+        return replace(reading, snapshot=self._filled(thread, lineage, whole))
+
+    async def _fetched(self, thread: str, snapshots: list[Snapshot]) -> list[Snapshot]:
+        """Put the values that were moved out in place of their pointers; no trip if there are none."""
+        refs = [ref for one in snapshots for ref in one.manifest.refs.values() if ref.artifact]
+        if not refs or self._outside is None:
+            return snapshots
+        found = await self._outside.fetch(thread, refs)
+
+        def whole(name: str, data: Content, refs: Mapping[str, Ref]) -> Content:
+            return data if refs[name].artifact is None else found[refs[name].artifact or ""]
+
+        return [
+            replace(one, contents={name: whole(name, data, one.manifest.refs) for name, data in one.contents.items()})
+            for one in snapshots
+        ]
 
     def _filled(self, thread: str, lineage: str, snapshot: Snapshot) -> Snapshot:
         """Decrypt contents and writes; the manifest is open already."""
@@ -142,9 +167,8 @@ class Reader:
             if stands:
                 logs = [[items[n, s][:c] for s, c in r.segments] for n, r in manifest.refs.items() if r.kind != "value"]
                 bodies = [values[ref.digest] for ref in manifest.refs.values() if ref.digest is not None]
-                whole = Snapshot(manifest, dict(_contents(thread, manifest, bodies, logs)), _pairs(pending))
-                snapshots.append(self._filled(thread, lineage, whole))
-        return snapshots
+                snapshots.append(Snapshot(manifest, dict(_contents(thread, manifest, bodies, logs)), _pairs(pending)))
+        return [self._filled(thread, lineage, one) for one in await self._fetched(thread, snapshots)]
 
     async def _page(self, thread: str, names: Sequence[str], args: Sequence[str | int]) -> Sequence[bytes]:
         reply: Sequence[bytes] = await self._store.call(_HISTORY, names, args)

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from blackboard import keys
-from blackboard.checkpoints.channels import Ref
+from blackboard.checkpoints.channels import Moved, Ref
 from blackboard.checkpoints.manifest import Manifest, parse, spell
+from blackboard.checkpoints.outside import Outside
 from blackboard.checkpoints.sealing import Place, open_items, open_manifest, seal_items, seal_manifest, value_place
 from blackboard.checkpoints.seeding import Seeding
 from blackboard.claims.record import SettledEffect, body_kind
@@ -28,6 +29,7 @@ class Resealing:
     seal: Seal
     thread: str
     target: Seeding
+    outside: Outside
     _values: dict[tuple[str, str], str] = field(default_factory=dict[tuple[str, str], str])
     _segments: dict[str, tuple[Place, str, int]] = field(default_factory=dict[str, tuple[Place, str, int]])
 
@@ -82,7 +84,9 @@ class Resealing:
         if ref.digest is None:
             return ref
         if (name, ref.digest) not in self._values:
-            self._values[name, ref.digest] = await self._value(name, ref.digest)
+            self._values[name, ref.digest] = await (
+                self._moved(name, ref) if ref.artifact else self._value(name, ref.digest)
+            )
         return replace(ref, digest=self._values[name, ref.digest])
 
     async def _value(self, name: str, digest: str) -> str:
@@ -94,6 +98,18 @@ class Resealing:
         sealed = self.seal.seal(plain, *value_place(self.target.thread, name, named))
         await self.target.items("hash", self.target.where.values, [named, sealed])
         return named
+
+    async def _moved(self, name: str, ref: Ref) -> str:
+        """Put a value that was moved out anew; returns where it stands for the copy."""
+        found = await self.outside.fetch(self.thread, [ref])
+        plain = self.seal.open(found[ref.artifact or ""], *value_place(self.thread, name, ref.named))
+        to = self.target.thread
+        named = self.seal.digest(plain, to, name)
+        moved = Moved.to(named, await self.outside.put(to, self.seal.seal(plain, *value_place(to, name, named))))
+        digest, artifact = moved.ref.digest or "", moved.ref.artifact or ""
+        await self.target.items("hash", self.target.where.artifacts, [artifact, "moved"])
+        await self.target.items("hash", self.target.where.values, [digest, moved.pointer])
+        return digest
 
     def _effect(self, key: bytes, record: bytes) -> tuple[bytes, bytes]:
         effect = SettledEffect.parse(key, record)

@@ -184,7 +184,8 @@ class Retention:
     @staticmethod
     def _fixed(where: keys.ThreadKeys) -> list[str]:
         effects = (where.effects, where.effects_open)
-        return [where.latest(), where.values, where.ops, *effects, where.inbox, where.answers, where.pins()]
+        own = (where.values, where.artifacts, where.ops, where.inbox, where.answers)
+        return [where.latest(), *own, *effects, where.pins()]
 
     async def _slices(
         self, where: keys.ThreadKeys, *, drain: bool

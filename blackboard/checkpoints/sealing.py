@@ -87,7 +87,7 @@ def open_content(seal: Seal, place: Place, ref: Ref, content: bytes | Sequence[b
     """Open what a reference led to."""
     thread, _, channel = place
     if isinstance(content, bytes):
-        return seal.open(content, *value_place(thread, channel, ref.digest))
+        return seal.open(content, *value_place(thread, channel, ref.named))
     return open_items(seal, place, 0, content)
 
 

@@ -126,6 +126,7 @@ class RunEffect(Generic[T]):
     async def complete(self, result: T) -> None:
         """Record the result of an effect that ran, or that turned out to have happened."""
         body = self._spell(result)
+        await self.run.hold(body)
         if self._unknown is not None:
             await self._effects.resolve(self.run.lease.token, self._unknown, "done", body)
         elif self._record == "commit":

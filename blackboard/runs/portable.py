@@ -44,7 +44,8 @@ async def export_thread(engine: Engine, thread: str) -> AsyncIterator[bytes]:
 
     Takes no lease and little memory. A thread that is driven meanwhile is given as of its newest checkpoint at the start.
     What is open does not come along: leases, and effects whose outcome nobody knows. Refuses
-    an encrypted namespace with ConfigError: the file would be plain. The last line carries counts and
+    an encrypted namespace with ConfigError, for the file would be plain, and a thread that refers to artifacts, which no
+    file holds. The last line carries counts and
     the SHA-256 of the lines before it. Raises ThreadGone, and ServerUnavailable if the thread is pruned meanwhile: what
     was yielded by then has no last line and is refused by `import_thread`.
     """
@@ -104,6 +105,7 @@ class _Export:
         """Yield all but the last line."""
         before = await unmoved(self._store, self._where, self._thread, [])
         yield await self._header()
+        await self._check_artifacts()
         parts = [part.decode() async for part in members(self._store, self._where.parts)]
         for lineage in ["", *(keys.decode(part[1:]) for part in parts if part.startswith("@"))]:
             async for line in self._lineage(lineage):
@@ -111,8 +113,10 @@ class _Export:
         async for part in members(self._store, self._where.parts):
             async for line in self._part(part.decode()):
                 yield line
+        await self._check_artifacts()
         async for line in self._contents():
             yield line
+        await self._check_artifacts()
         await unmoved(self._store, self._where, self._thread, before)
 
     async def _header(self) -> Header:
@@ -125,6 +129,16 @@ class _Export:
             status=cast("Any", meta.status), sequence=meta.sequence, reason=meta.reason or None,
             awaits=meta.awaits or None, wake=meta.wake, parent=meta.parent,
         )  # fmt: skip
+
+    async def _check_artifacts(self) -> None:
+        """Refuse a thread that refers to artifacts, also if it does so only since it is read."""
+        found: int = await self._store.command("HLEN", self._where.artifacts)
+        if found:
+            raise ConfigError(
+                f"thread {self._thread!r} refers to {found} artifacts, and a file of a thread holds none: copy the thread "
+                "instead, or get them with `blackboard artifacts get`",
+                thread=self._thread, value=found,
+            )  # fmt: skip
 
     async def _lineage(self, lineage: str) -> AsyncIterator[Line]:
         where, store = self._where, self._store

@@ -222,6 +222,10 @@ class Run(Generic[S]):
         """Take the state of a thread that has nothing stored yet."""
         self.state = state
 
+    async def hold(self, data: bytes) -> None:
+        """Keep the artifacts that bytes mention which the thread stores without a commit."""
+        await self._engine.outside.hold(self.thread, data)
+
     def resume(self, snapshot: Snapshot, meta: Meta) -> None:
         """Stand where a checkpoint says."""
         manifest = snapshot.manifest

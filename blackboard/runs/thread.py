@@ -105,12 +105,12 @@ class Thread:
         Effects that were settled by then come along, later ones do not, and letters do not. Raises ThreadExists,
         CheckpointMissing, ThreadGone. If it does not come to the end, nothing of the new thread is seen.
         """
-        await Copier(self.engine.store, self.engine.namespace, self.engine.seal).fork(self.id, to, checkpoint=at)
+        await self._copier.fork(self.id, to, checkpoint=at)
         return Thread(self.engine, to)
 
     async def copy(self, to: str) -> Thread:
         """Copy the whole thread, its history with it, to an unused id."""
-        await Copier(self.engine.store, self.engine.namespace, self.engine.seal).copy(self.id, to)
+        await self._copier.copy(self.id, to)
         return Thread(self.engine, to)
 
     async def pin(self, checkpoint: str) -> None:
@@ -155,6 +155,11 @@ class Thread:
     async def unread(self) -> list[Letter]:
         """List the letters in the inbox that the thread has not taken."""
         return await Inbox(self.engine).unread(self.id)
+
+    @property
+    def _copier(self) -> Copier:
+        engine = self.engine
+        return Copier(engine.store, engine.namespace, engine.seal, engine.outside)
 
     async def _decide(self, effect: str, state: Literal["done", "abandoned"], body: bytes) -> None:
         effects = self.engine.effects

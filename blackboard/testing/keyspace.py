@@ -16,7 +16,7 @@ from blackboard.testing.life import Life
 
 __all__ = ["Keyspace"]
 
-FIXED = {"meta", "lock", "ops", "parts", "values", "effects", "effects:open", "inbox", "answers"}
+FIXED = {"meta", "lock", "ops", "parts", "values", "artifacts", "effects", "effects:open", "inbox", "answers"}
 TOMBSTONE = {"meta", "lock"}
 
 
