@@ -20,9 +20,11 @@ __all__ = [
     "PATH_SEPARATOR",
     "SHARDS",
     "ArtifactKeys",
+    "CacheKeys",
     "PathKeys",
     "ThreadKeys",
     "artifacts",
+    "caches",
     "check_id",
     "children",
     "decode",
@@ -254,6 +256,37 @@ def tops(namespace: str) -> str:
 def children(namespace: str, top: str) -> str:
     """Spell the key of the sorted set of all paths in use below a first segment (encoded), itself included."""
     return f"bb:{encode(namespace, 'namespace')}:memory:{{{top}}}:children"
+
+
+def caches(namespace: str) -> str:
+    """Spell the key of the namespace's list of cache namespaces, spelled as `CacheKeys.spell` does, by when they are empty."""
+    return f"bb:{encode(namespace, 'namespace')}:caches"
+
+
+@dataclass(frozen=True, slots=True)
+class CacheKeys:
+    """The keys of one namespace of a cache, which is a tuple of texts; all carry its hash tag."""
+
+    prefix: str
+
+    @classmethod
+    def of(cls, namespace: str, cache: str) -> CacheKeys:
+        """Spell the keys of a cache namespace that `spell` has spelled."""
+        return cls(f"bb:{encode(namespace, 'namespace')}:cache:{{{cache}}}")
+
+    @staticmethod
+    def spell(cache: Sequence[str]) -> str:
+        """Spell a cache namespace: each part percent-encoded and followed by a slash, after a first one; `/` is the empty one."""
+        return PATH_SEPARATOR + "".join(encode(part, "part of a cache namespace") + PATH_SEPARATOR for part in cache)
+
+    @property
+    def entries(self) -> str:
+        """Sorted set: the keys of the cached values, encoded, by the time in ms at which they end."""
+        return f"{self.prefix}:entries"
+
+    def entry(self, key: str) -> str:
+        """String with PX: one cached value, by its encoded key."""
+        return f"{self.prefix}:entry:{key}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+from blackboard.integrations.langgraph.cache import BlackboardCache
 from blackboard.integrations.langgraph.saver import BlackboardSaver
 from blackboard.integrations.langgraph.serializer import BlackboardSerializer
 
-__all__ = ["BlackboardSaver", "BlackboardSerializer"]
+__all__ = ["BlackboardCache", "BlackboardSaver", "BlackboardSerializer"]
