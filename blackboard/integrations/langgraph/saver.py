@@ -22,11 +22,11 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from blackboard.board import Blackboard
 from blackboard.checkpoints.commit import Commit, Committed
-from blackboard.checkpoints.fork import Copier
 from blackboard.claims.keeper import Keeper
 from blackboard.claims.lease import Lease
 from blackboard.errors import ConfigError, StoreRegressed
 from blackboard.integrations.langgraph.ancestry import delta_history
+from blackboard.integrations.langgraph.copying import copy
 from blackboard.integrations.langgraph.listing import Asked, listed
 from blackboard.integrations.langgraph.loop import loop_thread, wait_for
 from blackboard.integrations.langgraph.place import Place
@@ -224,10 +224,10 @@ class BlackboardSaver(SyncSaver):
     async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Copy a thread, every lineage with its history and pending writes, to an unused id.
 
-        Raises ThreadGone if there is no such thread, ThreadExists if the target is used.
+        Raises ThreadGone if there is no such thread, ThreadExists if the target is used. A copy that broke off leaves nothing
+        to be seen, and can be made again.
         """
-        copier = Copier(self.engine.store, self.engine.namespace, self.engine.seal)
-        await copier.copy(str(source_thread_id), str(target_thread_id))
+        await copy(self.engine, str(source_thread_id), str(target_thread_id))
 
     async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """Keep the newest checkpoint of each lineage and what its delta channels need, or (`delete`) nothing at all."""
