@@ -133,7 +133,8 @@ class Build:
             token = Pointer.parse(before).token if before else None
         except CorruptValue:
             return 0
-        return token.seq if token is not None and token.incarnation == self._head.token.incarnation else 0
+        known = token is not None and token.incarnation == self._head.token.incarnation and token <= self._head.token
+        return token.seq if token is not None and known else 0
 
     async def _mend(self) -> bool:
         """Stage again the chunks that are gone: scrubbed, or past their time."""

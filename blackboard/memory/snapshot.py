@@ -102,7 +102,7 @@ class Snapshots:
             if pointer is None or flaw:
                 break
             try:
-                return Loaded(pointer.token, await self._rows(pointer, progress), "snapshot")
+                return Loaded(pointer.token, _distinct(await self._rows(pointer, progress)), "snapshot")
             except CorruptValue as unreadable:
                 flaw = str(unreadable)
                 if await self._place.store.command("GET", self._place.keys.index) == pointer.text().encode():
@@ -155,7 +155,16 @@ class Snapshots:
             reach("rebuild", "read")
             if progress is not None:
                 progress(len(rows), max(head.count, len(rows)))
-        return Loaded(head.token, rows, "records")
+        return Loaded(head.token, _distinct(rows), "records")
+
+
+def _distinct(rows: list[Stored]) -> list[Stored]:
+    """Keep the later of two rows of a record, which was forgotten and remembered anew while the rows were read."""
+    found: dict[str, Stored] = {}
+    for row in rows:
+        found.pop(row.record.id, None)
+        found[row.record.id] = row
+    return list(found.values())
 
 
 def _grouped(chunks: Iterable[Chunk]) -> list[list[Chunk]]:
