@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from functools import reduce
 from typing import Any as Anything
 from typing import cast
 
@@ -42,9 +43,9 @@ class Columns:
         """Say for each of the first `size` rows whether the filter holds."""
         match where:
             case All():
-                return np.logical_and.reduce([self.mask(one, size) for one in where.filters])
+                return reduce(np.logical_and, [self.mask(one, size) for one in where.filters])
             case Any():
-                return np.logical_or.reduce([self.mask(one, size) for one in where.filters])
+                return reduce(np.logical_or, [self.mask(one, size) for one in where.filters])
             case Not():
                 return ~self.mask(where.filter, size)
             case Eq() | In() | Range() | Exists():
@@ -180,7 +181,11 @@ def _holding(where: Eq | In | Range | Exists, numbers: NDArray[np.float64]) -> M
             return _within(where, numbers)
         case _:
             wanted = (where.typed,) if isinstance(where, Eq) else where.typed
-            values = [float(cast("float", value)) for kind, value in wanted if kind == "number" and exact(cast("float", value))]
+            values = [
+                float(cast("float", value))
+                for kind, value in wanted
+                if kind == "number" and exact(cast("float", value))
+            ]
             return numbers == values[0] if len(values) == 1 else np.isin(numbers, values)
 
 
@@ -208,8 +213,9 @@ def nearest(number: float) -> float:
         return float("inf") if number > 0 else float("-inf")
 
 
-def _moved(rows: NDArray[Anything], values: NDArray[Anything], moved: NDArray[np.int64]) -> tuple[Rows, NDArray[Anything]]:
-    there = moved[rows]
+def _moved(rows: Rows, values: NDArray[Anything], moved: NDArray[np.int64]) -> tuple[Rows, NDArray[Anything]]:
+    """Renumber rows, and leave out what is not kept, rows that came since `moved` was made included."""
+    there = moved[rows[: int(np.searchsorted(rows, len(moved)))]]
     kept = np.flatnonzero(there >= 0)
     kept = kept[np.argsort(there[kept], kind="stable")]
     return there[kept], values[kept]

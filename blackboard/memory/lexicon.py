@@ -90,7 +90,9 @@ class Lexicon:
         for number, times in Counter(self._numbers.get(word, -1) for word in words).items():
             if number < 0:
                 continue
-            parts = [part for part in (self._settled_part(number, mean), self._later_part(number, mean, len(alive))) if part]
+            parts = [
+                part for part in (self._settled_part(number, mean), self._later_part(number, mean, len(alive))) if part
+            ]
             parts = [(rows[alive[rows]], worth[alive[rows]]) for rows, worth in parts]
             holders = sum(len(rows) for rows, _ in parts)
             for rows, worth in parts:
@@ -125,8 +127,8 @@ class Lexicon:
         rows = np.frombuffer(posted[0][:], np.int32)  # copies: an array that is viewed cannot grow
         counts = np.frombuffer(posted[1][:], np.int32)[: len(rows)]
         known = int(np.searchsorted(rows, size))
-        rows, counts = rows[:known].astype(np.int64), counts[:known]
-        return rows, counts / (counts + damping(self._lengths.all()[rows], mean))
+        held, times = rows[:known].astype(np.int64), counts[:known].astype(np.float32)
+        return held, times / (times + damping(self._lengths.all()[held], mean))
 
 
 class _Base:
