@@ -37,6 +37,13 @@ NAMES: dict[str, dict[str, tuple[str, ...]]] = {
         "blackboard.claims.shared": ("SharedEffects", "Claim", "SharedEffect"),
         "blackboard.claims.outcome": ("Done", "Failed", "Busy", "Unknown", "Mismatch"),
     },
+    "Artifacts": {
+        "blackboard.artifacts.store": ("ArtifactStore", "Stored"),
+        "blackboard.artifacts.ref": ("ArtifactRef",),
+        "blackboard.artifacts.reader": ("ArtifactReader",),
+        "blackboard.artifacts.owner": ("Owner", "Referrer"),
+        "blackboard.artifacts.collection": ("Collected",),
+    },
     "Settings": {"blackboard": ("Settings", "CheckpointNamespace", "MemoryNamespace")},
     "Durability": {"blackboard.store.durability": ("Report", "Check", "prove")},
     "The engine, for adapters": {
@@ -57,6 +64,7 @@ UNSHOWN = {
     "OpenEffect": {"parse"},
     "Run": {"settle", "begin", "resume", "leave"},
     "SettledEffect": {"parse", "spell"},
+    "Owner": {"parse"},
     "Settings": {"settings_customise_sources"},
 }
 """Methods that only the library itself calls."""

@@ -10,11 +10,12 @@ from annotated_types import Ge, Le
 from pydantic import BaseModel, BeforeValidator
 from pydantic.fields import FieldInfo
 
-from blackboard.settings import Backend, CheckpointNamespace, Embedding, Encryption, MemoryNamespace
+from blackboard.settings import Artifacts, Backend, CheckpointNamespace, Embedding, Encryption, MemoryNamespace
 
 PAGE = Path(__file__).parent / "reference" / "settings.md"
 TABLES: dict[str, type[BaseModel]] = {
     "backend": Backend,
+    "artifacts": Artifacts,
     "checkpoint": CheckpointNamespace,
     "encryption": Encryption,
     "memory": MemoryNamespace,

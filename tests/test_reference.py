@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
-from typing import TypeVar, get_args
+from typing import Any, TypeVar, get_args
 
 import pytest
 import pytest_asyncio
@@ -76,12 +77,23 @@ def test_every_public_name_is_in_the_glossary_or_the_errors() -> None:
     assert {name for name in public if f"`{name}`" not in known} == set()
 
 
+def commands(group: Any, *above: str) -> Iterator[tuple[str, Any]]:
+    """Give every command by its words, those of groups too."""
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from commands(command, *above, name)
+        else:
+            yield " ".join((*above, name)), command
+
+
 def test_commands_are_those_of_the_code() -> None:
     group = typer.main.get_command(app)
     text = (REFERENCE / "cli.md").read_text("utf-8")
-    rows = {row.split("`")[1].split()[0]: row for row in re.findall(r"(?m)^\| `[a-z].*$", text)}
-    assert set(rows) == set(group.commands)  # type: ignore[attr-defined]
-    for name, command in group.commands.items():  # type: ignore[attr-defined]
+    known = dict(commands(group))
+    spelled = re.findall(r"(?m)^\| `[a-z].*$", text)
+    rows = {name: row for row in spelled for name in known if f"{row.split('`')[1]} ".startswith(f"{name} ")}
+    assert (set(rows), len(spelled)) == (set(known), len(known))
+    for name, command in known.items():
         options = {option for parameter in command.params for option in parameter.opts if option.startswith("--")}
         assert set(re.findall(r"--[a-z-]+", rows[name])) == options, name
     general = {option for parameter in group.params for option in parameter.opts}
@@ -113,6 +125,7 @@ async def everything(board: Blackboard) -> None:
         await board.thread("closed").pin("000000000001")
         await run.finish("result", drop_unread=True)
     await parked(board, "parked")
+    await referring(board, "refers")
     engine = board.engine("checkpoint")
     await engine.put("adapter", "cp-1", Commit(0, {"v": Value(b"1" * 500)}), lineage="sub")
     await engine.put_writes("adapter", "cp-2", [Write("task", 0, b"1")], lineage="sub")
@@ -124,6 +137,33 @@ async def everything(board: Blackboard) -> None:
             await claim.renew()
             await board.effects().attach(claim, "reference")
             await board.effects().complete(claim, result)
+
+
+async def referring(board: Blackboard, thread: str) -> None:
+    """Put an artifact, and let a thread refer to it and to one that an effect has made."""
+    ref = await board.artifacts.put(b"large")
+    await board.artifacts.pin(ref, "somebody")
+    async with board.run(thread, State, start=State) as run:
+        await run.effect("made", semantics="at-least-once").call(lambda: str(ref))
+        run.state.lines.append(str(ref))
+        await run.commit(next="read")
+
+
+async def collected(board: Blackboard, thread: str) -> None:
+    """Read an artifact, forget all that refers to it, and collect it."""
+    (found,) = [found async for found in board.artifacts.all()]
+    assert await board.artifacts.read(found.ref) == b"large"
+    assert await board.artifacts.put(b"large") == found.ref
+    assert await board.artifacts.unpin(found.ref, "somebody")
+    await board.thread(thread).delete()
+    done = await board.artifacts.gc(grace=0.001)
+    for _ in range(100):
+        if done.removed:
+            break
+        await asyncio.sleep(0.01)
+        done = await board.artifacts.gc(grace=0.001)
+    assert done.removed == (found.ref,)
+    await board.artifacts.gc()
 
 
 async def parked(board: Blackboard, thread: str) -> None:
@@ -164,7 +204,8 @@ async def branched(board: Blackboard, thread: str, tmp_path: Path) -> None:
 
 async def looked_at(board: Blackboard, tmp_path: Path) -> None:
     """Read, decide, branch and remove, so that every script has run."""
-    assert {row.thread async for row in board.threads()} == {"open", "closed", "parked", "adapter"}
+    assert {row.thread async for row in board.threads()} == {"open", "closed", "parked", "adapter", "refers"}
+    await collected(board, "refers")
     await answered(board, "parked")
     thread = board.thread("open")
     assert await thread.latest() is not None
@@ -268,7 +309,13 @@ async def test_the_user_of_the_page_can_do_everything(own: Server, less: tuple[s
     "rules",
     [
         ["on", ">password", "~bb:*", "+@all", "-@dangerous", "+info", "+config|get"],
-        [*(rule for rule in granted() if rule != "~bb:*"), "~bb:checkpoint:*", "~bb:probe:*", "~bb:epoch*"],
+        [
+            *(rule for rule in granted() if rule != "~bb:*"),
+            "~bb:checkpoint:*",
+            "~bb:artifact*",
+            "~bb:probe:*",
+            "~bb:epoch*",
+        ],
     ],
 )
 async def test_the_other_ways_to_grant_it(own: Server, rules: list[str], tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The command and its options; what it does is told by subject: server, look, change, files."""
+"""The command and its options; what it does is told by subject: server, look, change, files, artifacts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from blackboard.cli import change, files, look, server
+from blackboard.cli import artifacts, change, files, look, server
 from blackboard.cli.session import Session, complain
 from blackboard.errors import BlackboardError, ConfigError
 
@@ -50,3 +50,5 @@ def options(
 for commands in (server.COMMANDS, look.COMMANDS, change.COMMANDS, files.COMMANDS):
     for name, command in commands.items():
         app.command(name)(command)
+for group in artifacts.GROUPS:
+    app.add_typer(group)
