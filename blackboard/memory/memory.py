@@ -10,9 +10,9 @@ from blackboard.memory import listing, remembering
 from blackboard.memory.embedder import Embedder
 from blackboard.memory.filters import Where
 from blackboard.memory.listing import Changes, Page
-from blackboard.memory.new import Edit, Life, New, Said
+from blackboard.memory.new import Edit, Labels, Life, New, Said
 from blackboard.memory.paths import Paths
-from blackboard.memory.record import Metadata, Record, Token
+from blackboard.memory.record import Record, Token
 from blackboard.memory.records import Records
 
 __all__ = ["Memory"]
@@ -42,7 +42,7 @@ class Memory:
         *,
         id: str | None = None,
         subject: str | None = None,
-        metadata: Metadata | None = None,
+        metadata: Labels | None = None,
         importance: float = 0.5,
         valid_from: datetime | int | None = None,
         ttl: Life = "policy",
@@ -80,7 +80,7 @@ class Memory:
         *,
         expected: int,
         what: Said | None = None,
-        metadata: Metadata | None = None,
+        metadata: Labels | None = None,
         importance: float | None = None,
         valid_from: datetime | int | None = None,
         ttl: Life = "keep",

@@ -18,12 +18,15 @@ from blackboard.memory.record import Metadata, Record, Scalar
 from blackboard.quantities import seconds
 from blackboard.settings import MemoryNamespace
 
-__all__ = ["Body", "Edit", "Life", "New", "Said", "microseconds"]
+__all__ = ["Body", "Edit", "Labels", "Life", "New", "Said", "microseconds"]
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 Life = float | str | timedelta | None
 """How long a record is kept after its last write: a duration, None for ever, `policy` as its namespace says, `keep` as before."""
+
+Labels = Mapping[str, Scalar | Sequence[Scalar]]
+"""Metadata as they are given: names to single values, or to several in a list or tuple."""
 
 Said = str | BaseModel
 """What can be remembered: a text, or a model, which is kept beside the text that it is found by."""
@@ -36,7 +39,7 @@ class New:
     what: Said
     id: str | None = None
     subject: str | None = None
-    metadata: Metadata | None = None
+    metadata: Labels | None = None
     importance: float = 0.5
     valid_from: datetime | int | None = None
     ttl: Life = "policy"
@@ -49,7 +52,7 @@ class Edit:
     """What is to become of a record; None, and a `ttl` of `keep`, leave as it is. See `Memory.update`."""
 
     what: Said | None = None
-    metadata: Metadata | None = None
+    metadata: Labels | None = None
     importance: float | None = None
     valid_from: datetime | int | None = None
     ttl: Life = "keep"
@@ -169,7 +172,7 @@ def microseconds(moment: datetime | int) -> int:
     return moment
 
 
-def labelled(metadata: Metadata) -> dict[str, Scalar | tuple[Scalar, ...]]:
+def labelled(metadata: Labels) -> dict[str, Scalar | tuple[Scalar, ...]]:
     """Check metadata; several values become a tuple."""
     if not isinstance(metadata, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may not be typed
         raise ConfigError(f"metadata is a dict of names to values, got {metadata!r}", value=metadata)
