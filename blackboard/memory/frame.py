@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from threading import Lock
 from typing import Any
@@ -89,6 +89,11 @@ class Frame:
         return self._table.numbers("created", self.size)
 
     @property
+    def valid_from(self) -> NDArray[np.int64]:
+        """By row since when what the record says is true, µs."""
+        return self._table.numbers("valid_from", self.size)
+
+    @property
     def importance(self) -> Scores:
         """Importances by row."""
         return self._table.numbers("importance", self.size)
@@ -155,6 +160,10 @@ class Frame:
     def lexical(self, words: Iterable[str]) -> Scores:
         """Score every row by BM25 for the words of a query (`words.words`); 0 for none of them, and for rows not alive."""
         return self._table.lexicon.scores(words, self.alive, self._mean_length)
+
+    def coverage(self, words: Iterable[str], before: Sequence[Rows] = ()) -> Scores:
+        """Say how much of a query's words each row holds, read together with the rows before it; see `Lexicon.coverage`."""
+        return self._table.lexicon.coverage(words, self.alive, before)
 
     def preceding(self, by: str | None = None) -> Rows:
         """Give for each row the one before it in the order of first write, among those alive; -1 for none.

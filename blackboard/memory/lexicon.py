@@ -99,6 +99,41 @@ class Lexicon:
                 total[rows] += np.float32(times * idf(holders, living)) * worth
         return total
 
+    def coverage(self, words: Iterable[str], alive: Mask, before: Sequence[Rows] = ()) -> Scores:
+        """Say how much of a query each row holds: about 1 for a row of mean length that has each of its words once.
+
+        It is BM25 (with its factor k1 + 1) over the sum of the idf of the query's words. With `before`, rows by row or -1
+        for none, a row is read together with those, as if their texts were one.
+        """
+        chain = [np.arange(len(alive)), *before]
+        lengths = _together(self._lengths.first(len(alive)), chain)
+        damped = damping(lengths, float(lengths[alive].mean()) if alive.any() else 0.0)
+        after = [_inverse(rows) for rows in before]
+        counts, total = np.zeros(len(alive), np.float32), np.zeros(len(alive), np.float32)
+        worth, living = 0.0, int(np.count_nonzero(alive))
+        for word, times in Counter(words).items():
+            rows, occurrences = self._occurrences(word, alive)
+            counts[rows] = occurrences
+            reached = rows if not before else np.unique(np.concatenate([rows, *(follow[rows] for follow in after)]))
+            reached = reached[reached >= 0]
+            reached = reached[alive[reached]]
+            together = _together(counts, [rows[reached] for rows in chain])
+            counts[rows] = 0
+            value = times * idf(len(reached), living)
+            worth += value
+            total[reached] += np.float32(value) * together / (together + damped[reached])
+        return total * np.float32((1 + K1) / worth) if worth > 0 else total
+
+    def _occurrences(self, word: str, alive: Mask) -> tuple[Rows, Scores]:
+        """Find the living rows with a word, and how often it stands in each."""
+        number = self._numbers.get(word, -1)
+        parts = [] if number < 0 else [self._settled_part(number, 1.0), self._later_part(number, 1.0, len(alive))]
+        rows = np.concatenate([np.empty(0, np.int64), *(part[0] for part in parts if part)])
+        worth = np.concatenate([np.empty(0, np.float32), *(part[1] for part in parts if part)])
+        lives = alive[rows]
+        rows, worth = rows[lives], worth[lives]
+        return rows, np.rint(worth * damping(self._lengths.all()[rows], 1.0) / (1 - worth)).astype(np.float32)
+
     def _number(self, word: str) -> int:
         number = self._numbers.get(word)
         if number is None:
@@ -164,3 +199,19 @@ def idf(holders: int, rows: int) -> float:
 def damping(lengths: NDArray[Any], mean: float) -> Scores:
     """How little an occurrence counts in texts of these lengths."""
     return (K1 * (1 - B + B * lengths / max(mean, 1e-9))).astype(np.float32)
+
+
+def _together(values: NDArray[Any], chain: Sequence[Rows]) -> Scores:
+    """Add up what stands in rows and in those before them; -1 adds nothing."""
+    total = values[chain[0]].astype(np.float32)
+    for rows in chain[1:]:
+        total += np.where(rows >= 0, values[rows], 0)
+    return total
+
+
+def _inverse(before: Rows) -> Rows:
+    """Turn "the row before each" into "the row after each"."""
+    after = np.full(len(before), -1, np.int64)
+    known = np.flatnonzero(before >= 0)
+    after[before[known]] = known
+    return after
