@@ -10,7 +10,7 @@ from blackboard.artifacts.files import Files
 from blackboard.artifacts.head import Head
 from blackboard.artifacts.owner import PIN, Owner, Referrer
 from blackboard.artifacts.ref import ArtifactRef
-from blackboard.artifacts.rows import rows
+from blackboard.artifacts.rows import listed
 from blackboard.points import reach
 from blackboard.store.client import Store
 from blackboard.store.script import Script
@@ -44,10 +44,10 @@ class Collected:
 
 @dataclass(frozen=True, slots=True)
 class _Verdict:
-    """Whether somebody refers to an artifact, and the owners that certainly do no more."""
+    """Whether somebody refers to an artifact; the owners that certainly do no more, and since when they did, in turn."""
 
     held: bool
-    dead: Sequence[str]
+    dead: Sequence[bytes]
 
 
 class Collection:
@@ -63,23 +63,19 @@ class Collection:
         """Look at every artifact; see `ArtifactStore.gc`."""
         grace_us = int(grace * 1e6)
         for number in range(keys.SHARDS):
-            shard = keys.artifacts(number)
-            async for digests in rows(self._store, shard):
-                heads = await self._store.batch([("HGETALL", keys.ArtifactKeys(one).head) for one in digests])
-                for digest, flat in zip(digests, heads, strict=True):
-                    head = Head.of(digest, flat)
-                    if head is not None:
-                        await self._look(head, grace_us, dry_run=dry_run)
-                    elif not dry_run:
-                        await self._store.call(_UNLIST, [shard], [digest])
+            async for digest, head, refs in listed(self._store, number):
+                if head is not None:
+                    await self._look(head, refs, grace_us, dry_run=dry_run)
+                elif not dry_run:
+                    await self._store.call(_UNLIST, [keys.artifacts(number)], [digest])
         debris = await self._debris(grace_us, dry_run=dry_run)
         freed = sum(one.size for one in self._removed)
         counts = (self._standing, self._held, self._marked, self._waiting)
         return Collected(*counts, tuple(self._removed), freed, debris)
 
-    async def _look(self, head: Head, grace_us: int, *, dry_run: bool) -> None:
+    async def _look(self, head: Head, refs: Sequence[bytes], grace_us: int, *, dry_run: bool) -> None:
         self._standing += 1
-        now, verdict = self._store.server_time(), await self._judged(head, grace_us)
+        now, verdict = self._store.server_time(), await self._judged(head, refs, grace_us)
         self._held += verdict.held
         due = not verdict.held and head.marked and now - head.marked >= grace_us
         if due:
@@ -90,20 +86,22 @@ class Collection:
         fresh = not verdict.held and not head.marked
         if not dry_run and (fresh or verdict.dead or (verdict.held and head.marked)):
             where = keys.ArtifactKeys(head.digest)
-            args: list[str | int] = [head.revision, int(not verdict.held), *verdict.dead]
+            args: list[bytes | str | int] = [head.revision, int(not verdict.held), *verdict.dead]
             fresh = (await self._store.call(_JUDGE, [where.head, where.refs], args))[0] == b"OK" and fresh
         self._marked += fresh
 
-    async def _judged(self, head: Head, grace_us: int) -> _Verdict:
-        """Ask every owner. One that has entered its reference but not yet committed says no, and is given the grace."""
-        refs: list[bytes] = await self._store.command("HGETALL", keys.ArtifactKeys(head.digest).refs)
-        held, dead, now = False, list[str](), self._store.server_time()
+    async def _judged(self, head: Head, refs: Sequence[bytes], grace_us: int) -> _Verdict:
+        """Ask every owner. One that has entered its reference but not yet committed says no, and is given the grace.
+
+        Owners that were entered after the head was read are not among them, but they have changed its revision.
+        """
+        held, dead, now = False, list[bytes](), self._store.server_time()
         for spelled, since in zip(refs[::2], refs[1::2], strict=True):
             owner = Owner.parse(spelled.decode())
             if await self._refers(owner, head.digest):
                 held = True
             elif now - int(since) >= grace_us:
-                dead.append(spelled.decode())
+                dead += [spelled, since]
         return _Verdict(held, dead)
 
     async def _refers(self, owner: Owner, digest: str) -> bool:

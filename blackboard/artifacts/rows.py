@@ -4,16 +4,38 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
+from blackboard import keys
+from blackboard.artifacts.head import Head
+from blackboard.errors import CorruptValue
 from blackboard.store.client import Store
+from blackboard.telemetry import logger
 
-__all__ = ["rows"]
+__all__ = ["listed"]
 
 PAGE = 100
 """Artifacts per page of a listing."""
 
+log = logger("artifacts")
 
-async def rows(store: Store, shard: str) -> AsyncIterator[list[str]]:
-    """Yield the digests in one shard of the list, each once."""
+
+async def listed(store: Store, number: int) -> AsyncIterator[tuple[str, Head | None, list[bytes]]]:
+    """Yield (digest, head, references) of every row in one shard of the list; the head is None if nothing is stored.
+
+    The references are spelled owners and times in turn, read with the head. A damaged head is logged and passed over, so
+    that it holds up neither those who look at the others nor their collection.
+    """
+    async for digests in _digests(store, keys.artifacts(number)):
+        where = [keys.ArtifactKeys(digest) for digest in digests]
+        found = await store.batch([("HGETALL", key) for one in where for key in (one.head, one.refs)])
+        for digest, flat, refs in zip(digests, found[::2], found[1::2], strict=True):
+            try:
+                yield digest, Head.of(digest, flat), refs
+            except CorruptValue as damaged:
+                log.warning("an artifact was passed over: %s", damaged)
+
+
+async def _digests(store: Store, shard: str) -> AsyncIterator[list[str]]:
+    """Yield the digests in one shard, each once."""
     seen, cursor = set[str](), 0
     while True:
         reply = await store.command("ZSCAN", shard, cursor, "COUNT", PAGE)

@@ -14,7 +14,7 @@ from blackboard.artifacts.head import Head
 from blackboard.artifacts.owner import PIN, Owner, Referrer
 from blackboard.artifacts.reader import ArtifactReader
 from blackboard.artifacts.ref import SPELLED, ArtifactRef, digest_of
-from blackboard.artifacts.rows import rows
+from blackboard.artifacts.rows import listed
 from blackboard.artifacts.source import Content, Source, measured
 from blackboard.errors import ArtifactMissing, ConfigError, ServerUnavailable, StoreRegressed
 from blackboard.points import reach
@@ -114,15 +114,9 @@ class ArtifactStore:
     async def all(self) -> AsyncIterator[Stored]:
         """Yield every stored artifact, in no order; one that is put or collected meanwhile may or may not come."""
         for number in range(keys.SHARDS):
-            async for digests in rows(self._store, keys.artifacts(number)):
-                where = [keys.ArtifactKeys(digest) for digest in digests]
-                asked = [
-                    (command, key) for one in where for command, key in (("HGETALL", one.head), ("HKEYS", one.refs))
-                ]
-                found = await self._store.batch(asked)
-                for digest, flat, refs in zip(digests, found[::2], found[1::2], strict=True):
-                    if head := Head.of(digest, flat):
-                        yield _stored(head, refs)
+            async for _, head, refs in listed(self._store, number):
+                if head is not None:
+                    yield _stored(head, refs[::2])
 
     async def refer(self, ref: ArtifactRef | str, owner: Owner) -> None:
         """Enter who refers to an artifact: to be awaited before what refers to it is committed, within the grace.

@@ -97,7 +97,7 @@ def _row(found: Stored) -> dict[str, Any]:
     return {
         "artifact": found.ref.uri, "size": found.ref.size, "name": found.ref.name, "media_type": found.ref.media_type,
         "place": found.place, "chunks": found.chunks, "time": found.stored, "touched": found.touched,
-        "marked": found.marked, "owners": [" ".join((one.kind, one.namespace, one.id)) for one in found.owners],
+        "marked": found.marked, "owners": [f"{one.kind} {one.namespace} {one.id}" for one in found.owners],
     }  # fmt: skip
 
 
