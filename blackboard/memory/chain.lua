@@ -52,16 +52,32 @@ function chain.neighbour(line, id, score, rank, step)
   end
 end
 
--- Says until when a record is valid and what took its place; that is a write of it.
-function chain.bound(head, log, record, valid_until, superseded_by)
+-- What the record says stops at a time, because of another one that is valid from there; only what it said until then is cut off.
+function chain.stop(record, valid_until, superseded_by)
+  if record.valid_until == '' or tonumber(record.valid_until) > tonumber(valid_until) then
+    record.valid_until, record.superseded_by, record.moved = valid_until, superseded_by, true
+  end
+end
+
+-- What it says goes on to where another one went on to, if it was that one that stopped it.
+function chain.resume(record, other, valid_until, superseded_by)
+  if record.superseded_by == other then
+    record.valid_until, record.superseded_by, record.moved = valid_until, superseded_by, true
+  end
+end
+
+-- Stores a record whose end has moved; that is a write of it.
+function chain.store(head, log, record)
+  if not (record and record.moved) then return end
   local version = guard.text(tonumber(record.version) + 1)
   local seq = path.log(head, log, 'put', record.id, version)
   redis.call('HSET', record.key, 'version', version, 'seq', seq, 'updated', guard.text(head.now))
-  if superseded_by == '' then
+  if record.superseded_by == '' then
     redis.call('HDEL', record.key, 'valid_until', 'superseded_by')
   else
-    redis.call('HSET', record.key, 'valid_until', valid_until, 'superseded_by', superseded_by)
+    redis.call('HSET', record.key, 'valid_until', record.valid_until, 'superseded_by', record.superseded_by)
   end
+  record.moved = false
 end
 
 -- Enters a row; the list of a subject lives as long as the longest of its records.

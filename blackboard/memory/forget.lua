@@ -43,7 +43,8 @@ redis.call('ZREM', expiring_k, id)
 redis.call('SREM', pending_k, id)
 local version = old and old.version or '0'
 local seq = path.log(head, log_k, 'forget', id, version)
-if left then chain.bound(head, log_k, left, old.valid_until, old.superseded_by) end
+if left then chain.resume(left, id, old.valid_until, old.superseded_by) end
+chain.store(head, log_k, left)
 head.count = head.count - 1
 local answer = seq .. ' ' .. version .. ' ' .. (old and content or '')
 path.close(head, ops_k, op, keep_ms, answer)

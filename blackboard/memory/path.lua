@@ -54,11 +54,12 @@ function path.close(head, ops, op, keep_ms, answer)
   end
 end
 
--- Reads what a record is judged by; nothing if there is none, or its time is over.
+-- Reads what a record is judged by; nothing if there is none, or its time is over: the ms of its expiry has passed, as the server
+-- counts it for the key.
 function path.record(key, now)
   local f = redis.call('HMGET', key, 'version', 'seq', 'content', 'subject', 'valid_from', 'valid_until', 'superseded_by',
     'expires', 'created', 'vid', 'op')
-  if f[1] and not guard.expired(f[8], now) then
+  if f[1] and not guard.expired(f[8], now - 1000) then
     return {key = key, version = f[1], seq = f[2], content = f[3], subject = f[4] or '', valid_from = f[5],
             valid_until = f[6] or '', superseded_by = f[7] or '', expires = f[8] or '', created = f[9], vid = f[10] or '',
             op = f[11]}

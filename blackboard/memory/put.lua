@@ -128,16 +128,13 @@ if vid ~= '' or without == 'none' then
 elseif without == 'pend' then
   redis.call('SADD', pending_k, id)
 end
-if leaves then
-  if old.subject ~= subject then redis.call('ZREM', old_subject_k, id) end
-  if left and not (before and before.id == left.id) then
-    chain.bound(head, log_k, left, old.valid_until, old.superseded_by)
-  end
-end
-if line then
-  chain.enter(line, id, valid_from, expires)
-  if before then chain.bound(head, log_k, before, valid_from, id) end
-end
+if leaves and old.subject ~= subject then redis.call('ZREM', old_subject_k, id) end
+if line then chain.enter(line, id, valid_from, expires) end
+if left then chain.resume(left, id, old.valid_until, old.superseded_by) end
+if before and left and before.id == left.id then before = left end
+if before then chain.stop(before, valid_from, id) end
+chain.store(head, log_k, left)
+chain.store(head, log_k, before)
 if space ~= '' and not head.space then
   path.log(head, log_k, 'space', '', '0')
   redis.call('HSET', head_k, 'space', space)

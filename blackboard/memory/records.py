@@ -27,6 +27,7 @@ def _script(name: str, *prelude: str, read_only: bool = False) -> Script:
 _PUT = _script("put.lua", "path.lua", "chain.lua")
 _FORGET = _script("forget.lua", "path.lua", "chain.lua")
 _VECTOR = _script("vector.lua", "path.lua")
+_EXPIRED = _script("expired.lua", read_only=True)
 _COUNT = _script("count.lua", read_only=True)
 
 SLICE = 200
@@ -194,9 +195,7 @@ class Records:
 
     async def expired(self, limit: int = 1000) -> list[str]:
         """List at most `limit` records whose time is over and which nobody has cleared away yet."""
-        now_ms = self.store.server_time() // 1000
-        command = ("ZRANGEBYSCORE", self.keys.expiring, "-inf", now_ms, "LIMIT", 0, limit)
-        return [row.decode() for row in await self.store.command(*command)]
+        return [row.decode() for row in await self.store.call(_EXPIRED, [self.keys.expiring], [limit])]
 
     async def _put(self, puts: Sequence[Put]) -> list[Record]:
         found: list[Record] = []
@@ -234,11 +233,10 @@ class Records:
         reads = [("HGETALL", name) if vectors else ("HMGET", name, *LIGHT) for name in names]
         head, *replies = await self.store.batch([("HMGET", self.keys.head, "incarnation", "seq"), *reads])
         token = self._checked(head, known)
-        now_ms = self.store.server_time() // 1000
         found: list[Stored | None] = []
         for one, name, reply in zip(ids, names, replies, strict=True):
             fields = pairs(reply) if vectors else light(reply)
-            if token is None or fields.get("version") is None or int(fields.get("expires") or now_ms + 1) <= now_ms:
+            if token is None or fields.get("version") is None:
                 found.append(None)
             else:
                 found.append(parse(self.path, token.incarnation, one, fields, name))
