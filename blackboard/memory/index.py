@@ -21,9 +21,11 @@ Kind = Literal["flat", "rabitq", "hnsw"]
 """How an index finds candidates: by comparing with all vectors, with their codes, or along a graph."""
 
 REFINED = 10
-"""Candidates compared exactly per vector asked for."""
-LEAST = 400
-"""Least candidates compared exactly: where hundreds of vectors lie about equally near, codes of 1 bit cannot order them."""
+"""Candidates compared exactly per vector asked for, to begin with."""
+FURTHER = 4
+"""How many times as far the next look goes where these were too few."""
+DOUBT = 3.0
+"""By how many standard deviations of its error an estimate may be wrong; what could be better than the worst hit is looked at."""
 FEW = 0.2
 """Share of vectors up to which a selection is compared exactly, one by one."""
 TRAINED = 20_000
@@ -32,7 +34,7 @@ PIECE = 4_096
 """Vectors converted at a time."""
 LINKS = 32
 """Links per vector of a graph (the M of HNSW, Malkov and Yashunin 2018)."""
-BREADTH = 64
+BREADTH = 400
 """Least breadth of a search along a graph (its efSearch)."""
 
 
@@ -41,7 +43,7 @@ class Index:
 
     Vectors of a cosine space are held with 16 bits a number, as they are stored, so nothing is lost; others with 32.
     Above that a `rabitq` index holds codes of about 1 bit a number (RaBitQ, Gao and Long 2024), rotated, and compares the
-    best of them exactly; `hnsw` holds a graph. Scores are inner products, or negative squared distances under `l2`.
+    best of them exactly, as many as it takes; `hnsw` holds a graph. Scores are inner products, or negative squared distances under `l2`.
 
     FAISS crashes if an index is added to while it is searched: `extend` is refused once it is sealed.
     """
@@ -92,28 +94,35 @@ class Index:
         if allowed is not None and open_ == self.count:
             allowed = None
         if self._coarse is not None and open_ > FEW * self.count:
-            found = self._candidates(query, max(k * REFINED, LEAST), open_, allowed)
+            found = self._refined(query, k, open_, allowed)
             if found is not None:
-                return best(found, compare(query, self.take(found), self.space), k)
+                return found
         return self._compared(query, k, allowed)
 
     def take(self, positions: Rows) -> Scores:
         """Copy the vectors at these positions, of shape (n, dimension)."""
         return _floats(self._held()[positions])
 
-    def _candidates(self, query: Scores, wanted: int, open_: int, allowed: Mask | None) -> Rows | None:
-        """Read ever more of the approximate order until enough are allowed; None if comparing all is cheaper by then."""
-        wanted = min(wanted, open_)
-        reach = math.ceil(wanted * self.count / open_ * 1.1)
+    def _refined(self, query: Scores, k: int, open_: int, allowed: Mask | None) -> tuple[Rows, Scores] | None:
+        """Compare the best by estimate exactly, and ever more of them until the others are estimated worse beyond doubt.
+
+        How wrong estimates are is learnt from those that were compared: codes cannot order hundreds of vectors that lie
+        about equally near. None if comparing all is cheaper by then.
+        """
+        reach = math.ceil(k * REFINED * self.count / open_)
         while reach <= self.count // 4:
             parameters = faiss.SearchParametersHNSW(efSearch=max(reach, BREADTH)) if self.sealed == "hnsw" else None
-            positions: Rows = self._coarse.search(query[None], reach, params=parameters)[1][0]
-            positions = positions[positions >= 0]
-            if allowed is not None:
-                positions = positions[allowed[positions]]
-            if len(positions) >= wanted:
-                return positions
-            reach *= 2
+            estimates, positions = (found[0] for found in self._coarse.search(query[None], reach, params=parameters))
+            estimates = -estimates if self.space.metric == "l2" else estimates
+            kept = positions >= 0 if allowed is None else (positions >= 0) & allowed[positions]
+            chosen: Rows = positions[kept]
+            if len(chosen) >= k:
+                scores = compare(query, self.take(chosen), self.space)
+                doubt = DOUBT * float((scores - estimates[kept]).std())
+                hits, values = best(chosen, scores, k)
+                if values[-1] >= estimates[-1] + doubt:
+                    return hits, values
+            reach *= FURTHER
         return None
 
     def _compared(self, query: Scores, k: int, allowed: Mask | None) -> tuple[Rows, Scores]:

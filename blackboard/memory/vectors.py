@@ -25,7 +25,7 @@ class Vectors:
     @property
     def count(self) -> int:
         """How many vectors there are."""
-        return self._index.count + self._later.count
+        return self.owners.count
 
     def add(self, owners: Sequence[int], vectors: Scores) -> int:
         """Append vectors of shape (n, dimension), and return the slot of the first."""
@@ -34,7 +34,7 @@ class Vectors:
             self._index.extend(vectors)
         else:
             self._later.extend(vectors)
-        self.owners.extend(owners)
+        self.owners.extend(owners)  # last: it counts what is there
         return first
 
     def settle(self, kind: Kind) -> None:
@@ -50,7 +50,7 @@ class Vectors:
 
     def take(self, slots: Rows) -> Scores:
         """Copy the vectors in these slots, of shape (n, dimension)."""
-        settled = self._index.count if self._index.sealed else self.count
+        settled = self._index.count
         found = np.empty((len(slots), self.space.dimension), np.float32)
         early = slots < settled
         found[early] = self._index.take(slots[early])

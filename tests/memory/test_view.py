@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from threading import Event
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,11 @@ from blackboard.errors import ServerUnavailable, StoreRegressed
 from blackboard.memory import view as viewing
 from blackboard.memory.embedder import Space
 from blackboard.memory.filters import Eq
+from blackboard.memory.frame import Frame
 from blackboard.memory.record import Token
 from blackboard.memory.records import Records, Tail
 from blackboard.memory.snapshot import Loaded, Progress
+from blackboard.memory.table import Table
 from blackboard.memory.view import View
 from blackboard.memory.words import words
 from blackboard.settings import MemoryNamespace
@@ -360,26 +363,35 @@ async def test_a_vector_that_is_not_what_was_written(store: Store, caplog: pytes
     assert "record '1' is found by its words alone" in caplog.text
 
 
-async def test_rebuilt_with_what_came_meanwhile(store: Store) -> None:
+@pytest.mark.parametrize("moment", ["before the copy", "after the copy"])
+async def test_rebuilt_with_what_came_meanwhile(store: Store, moment: str) -> None:
     records = records_of(store)
     view = view_of(records)
     made = await fill(records, 40)
     await view.refresh()
     await records.forget(["3"])
     await view.refresh()
+    copied, go = view._copied, Event()
+
+    def slow(frame: Frame, table: Table) -> Table:
+        if moment == "after the copy":
+            fresh = copied(frame, table)
+        assert go.wait(60)
+        return copied(frame, table) if moment == "before the copy" else fresh
+
+    view._copied = slow  # type: ignore[method-assign]
     building = asyncio.create_task(view.rebuild())
     await asyncio.sleep(0)
-    assert view._journal == []
     await records.forget(["4"])
     await records.put(body("5", -made[5], "other words"))
     later = await fill(records, 5, start=40, seed=8)
     before = await view.refresh()
+    go.set()
     await building
     frame = view.frame
     assert there(frame) == there(before) == [str(n) for n in range(45) if n not in (3, 4)]
     assert frame.token == before.token
-    assert view._table.settled == 39
-    assert frame.size < before.size or view._table is not before._table
+    assert (view._table.settled, frame.size, before.size) == (39, 45, 46)
     assert nearest(frame, -made[5]) == ["5"]
     assert [nearest(frame, vector) for vector in later] == [[str(n)] for n in range(40, 45)]
     assert frame.lexical(words("other")).nonzero()[0].tolist() == [frame.row_of("5")]

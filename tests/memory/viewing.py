@@ -33,7 +33,9 @@ def records_of(store: Store, **policy: Any) -> Records:
     return Records(store, "memory", f"view/{uuid.uuid4().hex}", MemoryNamespace(**policy))
 
 
-def body(id: str, vector: npt.NDArray[np.float32] | None = None, text: str = "", space: Space = SPACE, **more: Any) -> Body:
+def body(
+    id: str, vector: npt.NDArray[np.float32] | None = None, text: str = "", space: Space = SPACE, **more: Any
+) -> Body:
     if vector is not None:
         more |= {"vector": pack(vector[None], space)[0], "space": space.text()}
     return Body(text or f"text of {id}", id=id, **more)
