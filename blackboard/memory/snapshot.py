@@ -148,7 +148,6 @@ class Snapshots:
         if head is None:
             return None
         log.info("path %r: no snapshot to load (%s); reading %d records", self._place.path, flaw, head.count)
-        count("memory.rebuilds")
         rows: list[Stored] = []
         async for page in self._records.walk():
             rows += page

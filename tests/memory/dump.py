@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from blackboard.memory.records import Records
-from blackboard.testing.contracts.thread import all_keys
 
 READS: dict[str, tuple[str | int, ...]] = {
     "string": ("GET",),
@@ -20,12 +19,12 @@ READS: dict[str, tuple[str | int, ...]] = {
 async def everything(records: Records) -> dict[str, list[bytes]]:
     """Read every key of a path; nothing is left out and nothing is compressed."""
     found: dict[str, list[bytes]] = {}
-    for key in await all_keys(records.store):
-        if key.startswith(records.keys.prefix + ":"):
+    for primary in await records.store.primaries():
+        for key in await primary.command("KEYS", f"{records.keys.prefix}:*"):
             kind = (await records.store.command("TYPE", key)).decode()
             if kind != "none":
                 name, *more = READS[kind]
-                found[key] = list(_bytes(await records.store.command(name, key, *more)))
+                found[key.decode()] = list(_bytes(await records.store.command(name, key, *more)))
     return found
 
 
