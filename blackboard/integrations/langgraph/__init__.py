@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from blackboard.integrations.langgraph.cache import BlackboardCache
+from blackboard.integrations.langgraph.migrate import Copied, Difference, copy_threads
 from blackboard.integrations.langgraph.saver import BlackboardSaver
 from blackboard.integrations.langgraph.serializer import BlackboardSerializer
 
-__all__ = ["BlackboardCache", "BlackboardSaver", "BlackboardSerializer"]
+__all__ = ["BlackboardCache", "BlackboardSaver", "BlackboardSerializer", "Copied", "Difference", "copy_threads"]

@@ -13,7 +13,7 @@ from blackboard.errors import CheckpointMissing
 from blackboard.integrations.langgraph.place import Place
 from blackboard.integrations.langgraph.spelling import Spelling
 
-__all__ = ["find", "tuple_of"]
+__all__ = ["TASKS", "find", "tuple_of"]
 
 TASKS = "__pregel_tasks"
 """LangGraph's channel of the tasks to come; before format 4 they were pending writes of the parent."""
