@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import bm25s as _bm25s
+import bm25s as _bm25s  # pyright: ignore[reportMissingTypeStubs]
 import numpy as np
 from numpy.typing import NDArray
 
@@ -163,7 +163,7 @@ class Lexicon:
         counts = np.frombuffer(posted[1][:], np.int32)[: len(rows)]
         known = int(np.searchsorted(rows, size))
         held, times = rows[:known].astype(np.int64), counts[:known].astype(np.float32)
-        return held, times / (times + damping(self._lengths.all()[held], mean))
+        return held, (times / (times + damping(self._lengths.all()[held], mean))).astype(np.float32)
 
 
 class _Base:

@@ -31,6 +31,8 @@ ENDED = 0.25
 """Share of ended rows up to which they are carried along."""
 PIECE = 500
 """Rows read into a table at a time."""
+FETCHED = 200
+"""Records read in one round trip."""
 INLINE = 20_000
 """Characters that are split into words on the event loop; more go to a thread."""
 LOADS = 3
@@ -96,6 +98,12 @@ class View:
             self._reached(frame, at_least)
         return frame
 
+    async def reload(self) -> Frame:
+        """Read everything anew, whatever is known, and return the frame that comes of it."""
+        async with self._lock:
+            await self._load(await self.records.tail(0, 1))
+        return await self.refresh()
+
     async def rebuild(self) -> None:
         """Build the index anew, without a trace of what has ended; returns when it is swapped in."""
         while (before := self._building) is not None:  # it may have begun before the last change
@@ -136,12 +144,9 @@ class View:
         target: int | None = None
         loads = 0
         while True:
-            after = self.frame.token.seq if self.frame.token else 0
-            tail = await self.records.tail(after)
+            tail = await self.records.tail(self.frame.token or 0)
             if tail.token is None:
                 return
-            if self.frame.token is not None and tail.token.incarnation != self.frame.token.incarnation:
-                raise self._regressed(f"incarnation {tail.token.incarnation}", self.frame.token)
             if tail.gap or (tail.more and self.frame.token is None) or self._respaced(tail.space):
                 if loads == LOADS:
                     raise ServerUnavailable(
@@ -163,14 +168,14 @@ class View:
         if loaded is None:
             raise self._regressed("nothing", tail.token)
         usable = self._usable(tail.space)
-        table = Table(usable)
+        table, clock = Table(usable), 0
         for start in range(0, len(loaded.rows), PIECE):
             piece = {stored.record.id: stored for stored in loaded.rows[start : start + PIECE]}
             step = await asyncio.to_thread(_step, [*piece.values()], [], usable)
             await _apply(table, [step])
+            clock = max(clock, *(stored.record.updated for stored in piece.values()))
         vectors = 0 if table.vectors is None else table.vectors.count
         await asyncio.to_thread(table.settle, kind_for(self.policy.index, vectors, self.policy.flat_limit))
-        clock = max((stored.record.updated for stored in loaded.rows), default=0)
         log.info("path %r: %d records read from %s", self.records.path, table.size, loaded.source)
         count("memory.loads", source=loaded.source)
         self._table, self._journal = table, None
@@ -190,7 +195,7 @@ class View:
                 written[change.id] = None
         clock = self.frame.clock
         if gone or written:
-            found = await self.records.fetch([*written], vectors=True) if written else []
+            found = await self._fetched([*written])
             present = [stored for stored in found if stored is not None and self._news(stored)]
             gone.update((name, None) for name, stored in zip(written, found, strict=True) if stored is None)
             clock = max((stored.record.updated for stored in present), default=0)
@@ -204,6 +209,13 @@ class View:
         assert tail.token is not None
         token = tail.token
         self.frame = Frame(self._table, token, clock=max(clock, self.frame.clock), stored_space=tail.space)
+
+    async def _fetched(self, ids: Sequence[str]) -> list[Stored | None]:
+        """Read records in slices: what a trip brings is read on the event loop."""
+        found: list[Stored | None] = []
+        for start in range(0, len(ids), FETCHED):
+            found += await self.records.fetch(ids[start : start + FETCHED], vectors=True)
+        return found
 
     def _news(self, stored: Stored) -> bool:
         """Say whether a record differs from its row; a later write may have been read with an earlier one."""

@@ -35,36 +35,37 @@ def words(text: str) -> list[str]:
     as a whole besides its parts. Scripts written without spaces give single characters and pairs of neighbours. No word
     is left out: how often it occurs decides what it is worth.
     """
-    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold()).translate(_APOSTROPHES)
-    pattern = _ascii() if folded.isascii() else _unicode()
     found: list[str] = []
-    for match in pattern.finditer(folded):
-        pairs, joined, word = match.group("pairs", "joined", "word")
-        if word is not None:
-            found.append(_stem(word))
-        elif joined is not None:
-            found += _parts(joined)
+    if text.isascii():
+        pieces = _ascii().findall(text.lower())
+    else:
+        folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
+        pieces = _unicode().findall(folded.translate(_APOSTROPHES))
+    for piece in pieces:
+        if piece.isalnum() and piece.isascii():
+            found.append(_stem(piece))
         else:
-            found += pairs
-            found += [pairs[at : at + 2] for at in range(len(pairs) - 1)]
+            found += _several(piece)
     return found
 
 
-def _parts(joined: str) -> list[str]:
-    parts = [_stem(part) for part in re.split(r"[-._@:/]+", joined)]
-    whole = any(mark in joined for mark in "_@.") or any(mark.isdigit() for mark in joined)
-    return [joined, *parts] if whole else parts
+def _several(piece: str) -> list[str]:
+    """Split what is no plain word: joined words, words with marks, and runs without spaces."""
+    if any(first <= ord(piece[0]) <= last for first, last in _UNSPACED):
+        return [*piece, *(piece[at : at + 2] for at in range(len(piece) - 1))]
+    parts = [_stem(part) for part in re.split(r"[-._@:/]+", piece)]
+    whole = len(parts) > 1 and any(mark in "_@." or mark.isdigit() for mark in piece)
+    return [piece, *parts] if whole else parts
 
 
 def _compiled(letter: str, pairs: str) -> re.Pattern[str]:
     word = f"{letter}+(?:'{letter}+)*"
-    joined = f"{word}(?:[-._@:/]+{word})+"
-    return re.compile(f"(?P<pairs>{pairs})|(?P<joined>{joined})|(?P<word>{word}(?:\\+\\+|#)?)")
+    return re.compile(f"{word}(?:[-._@:/]+{word})*(?:\\+\\+|#)?{pairs}")
 
 
 @cache
 def _ascii() -> re.Pattern[str]:
-    return _compiled("[a-z0-9]", "(?!)")
+    return _compiled("[a-z0-9]", "")
 
 
 @cache
@@ -76,7 +77,7 @@ def _unicode() -> re.Pattern[str]:
     starts = [code for code, before in zip(codes, [-1, *codes], strict=False) if code != before + 1]
     ends = [code for code, after in zip(codes, [*codes[1:], -1], strict=True) if code != after - 1]
     letters = "".join(f"{chr(first)}-{chr(last)}" for first, last in zip(starts, ends, strict=True))
-    return _compiled(f"[{letters}]", f"[{unspaced}]+")
+    return _compiled(f"[{letters}]", f"|[{unspaced}]+")
 
 
 _stemmers = local()
@@ -89,8 +90,12 @@ def _stem(word: str) -> str:
         return word
     stemmer: Any = getattr(_stemmers, "english", None)
     if stemmer is None:
-        from Stemmer import Stemmer
+        stemmer = _stemmers.english = _english()
+    return str(stemmer.stemWord(word))
 
-        stemmer = _stemmers.english = Stemmer("english", 0)  # its own cache is off: `lru_cache` is one for all threads
-    stem: str = stemmer.stemWord(word)
-    return stem
+
+def _english() -> Any:
+    import Stemmer
+
+    module: Any = Stemmer  # it carries no types
+    return module.Stemmer("english", 0)  # its own cache is off: `lru_cache` is one for all threads

@@ -67,8 +67,7 @@ def test_the_same_in_every_process_and_thread() -> None:
     found: list[list[str]] = []
 
     def split(number: int) -> None:
-        for round_ in range(50):
-            found.append(words(f"running{number}x{round_} organisations nationalities"))
+        found.extend(words(f"running{number}x{turn} organisations nationalities") for turn in range(50))
 
     threads = [threading.Thread(target=split, args=(number,)) for number in range(4)]
     for thread in threads:

@@ -12,6 +12,7 @@ from blackboard.memory.embedder import Space, pack
 from blackboard.memory.frame import Frame
 from blackboard.memory.new import Body
 from blackboard.memory.records import Records
+from blackboard.memory.view import View
 from blackboard.settings import MemoryNamespace
 from blackboard.store.client import Store
 
@@ -62,3 +63,7 @@ def there(frame: Frame) -> list[str]:
 def nearest(frame: Frame, query: npt.NDArray[np.float32], k: int = 1, now: int = 0) -> list[str]:
     rows, _ = frame.dense(query, frame.mask(now_us=now), k)
     return [frame.ids[row] for row in rows.tolist()]
+
+
+def view_of(records: Records, space: Space | None = SPACE, **more: Any) -> View:
+    return View(records, space, records.policy, **more)
