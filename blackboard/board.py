@@ -158,6 +158,8 @@ class Blackboard:
 
     async def close(self) -> None:
         """Close every connection; an embedded server that nobody else uses ends by itself. Closing again does nothing."""
+        if self._memories is not None:
+            await self._memories.close()
         await self.store.close()
         if self._embedded is not None:
             embedded, self._embedded = self._embedded, None

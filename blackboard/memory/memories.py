@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from typing import TYPE_CHECKING
 
 from blackboard.memory.embedder import Embedder, Space, for_settings
 from blackboard.memory.memory import Memory
@@ -10,6 +11,9 @@ from blackboard.memory.paths import Paths
 from blackboard.memory.records import Records
 from blackboard.settings import Settings
 from blackboard.store.client import Store
+
+if TYPE_CHECKING:
+    from blackboard.memory.views import Views
 
 __all__ = ["Memories"]
 
@@ -25,6 +29,7 @@ class Memories:
         self._records: OrderedDict[tuple[str, str], Records] = OrderedDict()
         self._paths: dict[str, Paths] = {}
         self._embedders: dict[str, Embedder | None] = {}
+        self._views: Views | None = None
 
     def open(self, path: str, namespace: str, embedder: Embedder | None) -> Memory:
         """Return the memory of a path, which is spelled as `keys.path_text` does; ConfigError for an unknown namespace."""
@@ -37,9 +42,28 @@ class Memories:
             embedder = self._embedders[namespace]
         if embedder is not None:
             Space.of(embedder)
+        return Memory(self.records(namespace, path), self._paths[namespace], embedder, self.views)
+
+    def records(self, namespace: str, path: str) -> Records:
+        """Return the records of a path, and with them what this process knows of how far it has come."""
         place = (namespace, path)
-        records = self._records.pop(place, None) or Records(self.store, namespace, path, policy)
+        records = self._records.pop(place, None)
+        if records is None:
+            records = Records(self.store, namespace, path, self.settings.memory_namespace(namespace))
         self._records[place] = records
         if len(self._records) > MOST_PATHS:
             self._records.popitem(last=False)
-        return Memory(records, self._paths[namespace], embedder)
+        return records
+
+    def views(self) -> Views:
+        """Return the views of all paths; the packages of the extra `memory` are needed from here on."""
+        if self._views is None:
+            from blackboard.memory.views import Views
+
+            self._views = Views(self.records)
+        return self._views
+
+    async def close(self) -> None:
+        """Stop what goes on in the background."""
+        if self._views is not None:
+            await self._views.close()

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
+from typing import TYPE_CHECKING
 
+from blackboard.errors import ConfigError
 from blackboard.keys import path_segments
 from blackboard.memory import listing, remembering
-from blackboard.memory.embedder import Embedder
+from blackboard.memory.embedder import Embedder, Space
 from blackboard.memory.filters import Where
 from blackboard.memory.listing import Changes, Page
 from blackboard.memory.new import Edit, Labels, Life, New, Said
 from blackboard.memory.paths import Paths
 from blackboard.memory.record import Record, Token
 from blackboard.memory.records import Records
+
+if TYPE_CHECKING:
+    from blackboard.memory.recall import Consistency, Recall
+    from blackboard.memory.view import View
+    from blackboard.memory.views import Views
 
 __all__ = ["Memory"]
 
@@ -25,8 +32,11 @@ class Memory:
     by byte: nothing of one is ever seen from another that does not contain it.
     """
 
-    def __init__(self, records: Records, paths: Paths, embedder: Embedder | None) -> None:
+    def __init__(
+        self, records: Records, paths: Paths, embedder: Embedder | None, views: Callable[[], Views] | None = None
+    ) -> None:
         self.records, self.paths, self.embedder = records, paths, embedder
+        self._views = views
 
     def __repr__(self) -> str:
         return f"<Memory {self.records.namespace}:{self.records.path}>"
@@ -63,10 +73,11 @@ class Memory:
         return (await self.remember_all([new]))[0]
 
     async def remember_all(self, items: Iterable[Said | New]) -> list[Record]:
-        """Remember many things, in their order, each as `remember` does; `New` says more about one than its text.
+        """Remember many things, each as `remember` does, and return their records in the same order; `New` says more than a text.
 
-        All are checked, and the embedder is asked once, before the first is written. If a write fails, those before may be
-        stored: the same call again finds them and stores the rest.
+        All are checked, and the embedder is asked once, before the first is written. They are written in their order, but one
+        about a subject may come after those that follow it. If a write fails, others may be stored: the same call again
+        finds those and stores the rest.
         """
         return await remembering.remember(self.records, self.paths, self.embedder, items)
 
@@ -94,6 +105,61 @@ class Memory:
         """
         edit = Edit(what, metadata, importance, valid_from, ttl, embedding, pinned)
         return await remembering.update(self.records, self.embedder, id, edit, expected)
+
+    async def recall(
+        self,
+        query: str,
+        *,
+        k: int = 10,
+        where: Where | None = None,
+        subject: str | None = None,
+        at_least: Token | None = None,
+        consistency: Consistency = "strong",
+        as_of: datetime | int | None = None,
+        min_score: float | None = None,
+        diversity: float = 0.0,
+        recency: float | None = None,
+        importance: float | None = None,
+        lexical: float | None = None,
+        context: int | None = None,
+        embedding: Sequence[float] | None = None,
+        explain: bool = False,
+        below: bool = False,
+    ) -> Recall:
+        """Find the `k` records most relevant to a query, the best first, among those that all conditions hold for, exactly.
+
+        Vectors and words count by `lexical`, the share of the words; `recency` and `importance` are shares of the whole,
+        and `context` is how many records before one are read together with it: each as the namespace says unless given.
+        `as_of` asks what was valid then. Hits below `min_score` are left out; if that leaves none, they are in `near`. With
+        `diversity` up to 1 hits that say the same give way; their order is then no longer that of their scores. An
+        `embedding` is taken instead of the query's. `explain` shows the parts of each score. `below` looks into the paths
+        below this one too, 64 in all at most.
+
+        Sees every write acknowledged before the call, by whomever, in two round trips: what is new, and the hits as they
+        are stored. With `consistency="eventual"` it looks at what this process has seen, in one. `at_least` demands a
+        token of this path. Raises ConfigError, StoreRegressed, EmbedderMismatch, EmbeddingInvalid; an embedder that fails
+        leaves the words, and `complete` False.
+        """
+        from blackboard.memory.recall import MOST_PATHS, Question, recall
+
+        question = Question.of(
+            self.records.policy, query, k=k, where=where, subject=subject, consistency=consistency, as_of=as_of,
+            min_score=min_score, diversity=diversity, recency=recency, importance=importance, lexical=lexical,
+            context=context, embedding=embedding, explain=explain,
+        )  # fmt: skip
+        views = [self.view()]
+        if below:
+            views += [
+                self.view(path) for path in await self.paths.below(self.records.path, MOST_PATHS)
+            ]  # one too many is refused
+        return await recall(views, self.embedder, question, at_least)
+
+    def view(self, path: str | None = None) -> View:
+        """Return what this process knows of this path, or of another one; nothing is sent by that."""
+        if self._views is None:
+            raise ConfigError("this memory was made without views, so nothing can be recalled; open it by board.memory")
+        space = None if self.embedder is None else Space.of(self.embedder)
+        return self._views().of(self.records.namespace, self.records.path if path is None else path, space)
 
     async def history(self, subject: str, limit: int = 100) -> list[Record]:
         """Read the records about a subject, the current one first, at most `limit`."""
