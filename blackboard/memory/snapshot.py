@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from blackboard.errors import CorruptValue
+from blackboard.errors import CorruptValue, ServerUnavailable
 from blackboard.keys import path_segments
 from blackboard.memory.building import Build, Head
 from blackboard.memory.chunks import Chunk
@@ -110,6 +110,17 @@ class Snapshots:
         else:
             flaw = f"{ATTEMPTS} snapshots were replaced while they were read"
         return await self._rebuilt(flaw, progress)
+
+    async def read(self) -> tuple[Pointer | None, list[Stored]]:
+        """Read the newest snapshot itself, whatever the records say; CorruptValue if it is not what was written."""
+        for _ in range(ATTEMPTS):
+            pointer = await self.pointer()
+            try:
+                return pointer, [] if pointer is None else await self._rows(pointer, None)
+            except CorruptValue:
+                if await self.pointer() == pointer:
+                    raise
+        raise ServerUnavailable(f"{ATTEMPTS} snapshots were replaced while they were read", **self._place.ids)
 
     async def _stands(self) -> tuple[Head | None, Pointer | None, str]:
         """Read head and pointer, and say what is wrong with the snapshot, if anything is."""

@@ -1,0 +1,45 @@
+-- Derive anew what finds a record from the record, and log it if the log does not know of it.
+-- KEYS: head, log, order, expiring, pending, record, content, subject
+-- ARGV: id, version, content, subject
+-- Returns: {"OK"} | {"MOVED"}
+-- luacheck: read globals guard path
+local head_k, log_k, order_k, expiring_k, pending_k, record_k, content_k, subject_k = unpack(KEYS)
+local id, version, content, subject = unpack(ARGV)
+local now = guard.now()
+local head, refused = path.head(head_k, '', now, '', '0')
+local record = path.record(record_k, now)
+if refused or not head.incarnation or not record or record.version ~= version or record.content ~= content
+  or record.subject ~= subject then
+  return {'MOVED'}
+end
+local listed = redis.call('ZSCORE', order_k, id)
+local trimmed = tonumber(redis.call('HGET', head_k, 'trimmed') or '0')
+local logged = tonumber(record.seq) <= trimmed or #redis.call('XRANGE', log_k, record.seq .. '-0', record.seq .. '-0') == 1
+
+if not listed or not logged then
+  record.seq = path.log(head, log_k, 'put', id, version)
+  redis.call('HSET', record_k, 'seq', record.seq)
+end
+if not listed then
+  redis.call('ZADD', order_k, record.seq, id)
+  head.count = head.count + 1
+end
+if record.vid ~= '' then
+  redis.call('SREM', pending_k, id)
+end
+redis.call('SET', content_k, id, 'NX')
+if subject ~= '' then
+  redis.call('ZADD', subject_k, record.valid_from, id)
+end
+if record.expires == '' then
+  redis.call('ZREM', expiring_k, id)
+  redis.call('PERSIST', subject_k)
+else
+  redis.call('ZADD', expiring_k, record.expires, id)
+  redis.call('PEXPIREAT', record_k, record.expires)
+  if redis.call('GET', content_k) == id then
+    redis.call('PEXPIREAT', content_k, record.expires)
+  end
+end
+redis.call('HSET', head_k, 'seq', guard.text(head.seq), 'count', guard.text(head.count))
+return {'OK'}

@@ -1,0 +1,92 @@
+"""Mending what verifying has found: derived anew from the records, one script each, unless something changed meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from blackboard.errors import LeaseHeld
+from blackboard.memory.finding import Finding
+from blackboard.memory.records import Records
+from blackboard.memory.snapshot import Snapshots
+from blackboard.memory.survey import Survey
+from blackboard.memory.view import View
+from blackboard.store.script import Script
+from blackboard.telemetry import logger
+
+__all__ = ["mended"]
+
+MEND = Script("blackboard.memory", "mend.lua", prelude=("blackboard.claims:guard.lua", "path.lua"))
+ORPHAN = Script("blackboard.memory", "orphan.lua")
+RECOUNT = Script("blackboard.memory", "recount.lua")
+
+log = logger("memory")
+
+
+async def mended(records: Records, view: View, survey: Survey, findings: Sequence[Finding]) -> list[Finding]:
+    """Mend what can be mended, and return the findings with `repaired` set where that was done."""
+    found = [replace(one, repaired=await _row(records, survey, one)) for one in findings]
+    if any(one.where == "snapshot" or one.name.startswith("seq ") for one in found):
+        built = await _rebuilt(records, survey)
+        found = [replace(one, repaired=built) if one.where == "snapshot" else one for one in found]
+    if found:
+        await view.reload()
+        found = [replace(one, repaired=True) if one.where == "index" else one for one in found]
+    for one in found:
+        what = "repaired" if one.repaired else "not repaired"
+        log.warning("path %r: %s %s %r %s: %s", records.path, one.where, one.what, one.name, one.detail, what)
+    return found
+
+
+async def _row(records: Records, survey: Survey, finding: Finding) -> bool:
+    match finding:
+        case Finding("head"):
+            await records.store.call(RECOUNT, (records.keys.head, records.keys.order), ())
+            return True
+        case Finding("order", "orphaned"):
+            return bool(await records.forget([finding.name], expired=True))
+        case Finding("order" | "expiring" | "content" | "subject" | "log", "missing"):
+            return await _derived(records, survey, finding.name)
+        case Finding("expiring" | "subject", "mismatched"):
+            return await _derived(records, survey, finding.name)
+        case Finding("expiring" | "pending" | "content" | "subject", "orphaned") | Finding("content", "mismatched"):
+            return await _unlinked(records, finding)
+        case _:
+            return False
+
+
+async def _derived(records: Records, survey: Survey, name: str) -> bool:
+    stored = survey.records.get(name)
+    if stored is None:
+        return False
+    where, subject = records.keys, stored.record.subject
+    asked = (
+        where.head, where.log, where.order, where.expiring, where.pending, where.record(name),
+        where.content(stored.content), where.subject(subject) if subject else where.record(name),
+    )  # fmt: skip
+    reply = await records.store.call(MEND, asked, (name, stored.record.version, stored.content, subject or ""))
+    return bool(reply[0] == b"OK")
+
+
+async def _unlinked(records: Records, finding: Finding) -> bool:
+    where, name = records.keys, finding.name
+    pointer, kind, field, value = {
+        "expiring": (where.expiring, "zset", "version", ""),
+        "pending": (where.pending, "set", "pend", ""),
+        "content": (where.content(finding.detail), "string", "content", finding.detail),
+        "subject": (where.subject(finding.detail), "zset", "subject", finding.detail),
+    }[finding.where]
+    reply = await records.store.call(ORPHAN, (where.record(name), pointer), (name, kind, field, value))
+    return bool(reply[0] == b"OK")
+
+
+async def _rebuilt(records: Records, survey: Survey) -> bool:
+    """Build a snapshot anew; chunks that nobody named are named first, so that they go with the one before."""
+    strays = survey.chunks.keys() - survey.registered
+    if strays:
+        await records.store.command("SADD", records.keys.chunks, *sorted(strays))
+    try:
+        return await Snapshots(records).build() is not None
+    except LeaseHeld as held:
+        log.warning("path %r: its snapshot is left as it is: %s", records.path, held)
+        return False
