@@ -83,7 +83,7 @@ def plainly(
 
 class Case(NamedTuple):
     seed: int
-    count: int
+    rows: int
     metric: Metric
     weights: Weights
     k: int
@@ -94,7 +94,7 @@ class Case(NamedTuple):
 cases = st.builds(
     Case,
     seed=st.integers(0, 50),
-    count=st.sampled_from([1, 7, 60, 400]),
+    rows=st.sampled_from([1, 7, 60, 400]),
     metric=st.sampled_from(["cosine", "dot", "l2"]),
     weights=st.builds(
         Weights,
@@ -114,11 +114,11 @@ cases = st.builds(
 @settings(deadline=None, max_examples=60)
 @given(cases)
 def test_the_best_are_those_of_comparing_everything(case: Case) -> None:
-    frame = frame_of(case.count, case.seed, case.metric, bare=case.bare)
+    frame = frame_of(case.rows, case.seed, case.metric, bare=case.bare)
     chance = np.random.default_rng(case.seed + 1)
     vector = chance.standard_normal(8).astype(np.float32)
     words = [VOCABULARY[int(at)] for at in chance.integers(0, 30, 3)]
-    mask = frame.alive & (chance.random(case.count) < case.open)
+    mask = frame.alive & (chance.random(case.rows) < case.open)
     wanted = plainly(frame, mask, vector, words, case.weights)
     ranked = Ranking(frame, mask, vector=vector, words=words, weights=case.weights, at=30 * DAY).best(case.k)
     assert len(ranked) == min(case.k, int((wanted > -np.inf).sum()))
