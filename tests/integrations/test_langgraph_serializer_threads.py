@@ -12,11 +12,13 @@ from blackboard.errors import CorruptValue, EncodeError
 from blackboard.store.client import Store
 from blackboard.testing.servers import Server
 from tests.codec.same import same
+from tests.integrations.test_langgraph_graphs import SCENARIOS, Scenario
 
 pytest.importorskip("langgraph", reason="install agent-blackboard[langgraph]")
 
 from langchain_core import messages as lc
 from langgraph.checkpoint.base import empty_checkpoint
+from langgraph.checkpoint.memory import InMemorySaver
 
 from blackboard.integrations.langgraph import BlackboardSaver, BlackboardSerializer
 
@@ -163,3 +165,10 @@ async def everything(store: Store, prefix: str) -> bytes:
                 found += key + await primary.command("DUMP", key)
     assert len(found) > 1000
     return found
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
+@pytest.mark.filterwarnings("ignore")
+async def test_graphs_behave_as_in_memory(board: Blackboard, thread: str, scenario: Scenario) -> None:
+    ours = await scenario(BlackboardSaver(board, namespace=thread, serde=BlackboardSerializer()), thread)
+    assert ours == await scenario(InMemorySaver(serde=BlackboardSerializer()), thread)
