@@ -18,6 +18,8 @@ from blackboard.memory.record import Record, Token
 from blackboard.memory.records import Records
 
 if TYPE_CHECKING:
+    from blackboard.memory.finding import Report
+    from blackboard.memory.pointer import Pointer
     from blackboard.memory.recall import Consistency, Recall
     from blackboard.memory.view import View
     from blackboard.memory.views import Views
@@ -160,6 +162,26 @@ class Memory:
             raise ConfigError("this memory was made without views, so nothing can be recalled; open it by board.memory")
         space = None if self.embedder is None else Space.of(self.embedder)
         return self._views().of(self.records.namespace, self.records.path if path is None else path, space)
+
+    async def snapshot(self) -> Pointer | None:
+        """Build a snapshot of the index, which other processes load instead of reading every record; returns the pointer to it.
+
+        It holds every write acknowledged before the call. One builds at a time: LeaseHeld, LeaseLost. None if nothing was
+        ever remembered here, or others forgot faster than it could be built; then the snapshot before stands.
+        """
+        from blackboard.memory.snapshot import Snapshots
+
+        return await Snapshots(self.records).build()
+
+    async def verify(self, *, repair: bool = False) -> Report:
+        """Compare every record with what finds it, the log, this process's index and the snapshot; see `Report`.
+
+        What is written meanwhile is not judged. Reads all of the path into memory, and goes over the names of all keys of the
+        server. With `repair`, what can be derived from the records is derived anew, unless it changed meanwhile.
+        """
+        from blackboard.memory.verify import verify
+
+        return await verify(self.records, self.view(), repair=repair)
 
     async def history(self, subject: str, limit: int = 100) -> list[Record]:
         """Read the records about a subject, the current one first, at most `limit`."""
