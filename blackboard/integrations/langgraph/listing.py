@@ -12,6 +12,7 @@ from langgraph.checkpoint.base import CheckpointTuple
 from blackboard import keys
 from blackboard.checkpoints.engine import Engine
 from blackboard.checkpoints.manifest import Manifest
+from blackboard.integrations.langgraph.originals import Originals
 from blackboard.integrations.langgraph.place import Place
 from blackboard.integrations.langgraph.spelling import Spelling
 from blackboard.integrations.langgraph.tuples import tuple_of
@@ -97,9 +98,9 @@ class _Source:
         """Return the next one and pass on; None if it was pruned since it was listed."""
         if self._ready[0].checkpoint not in self._tuples:
             some = self._ready[: PAGE if most is None else min(most, PAGE)]
-            place = self._place
+            place, originals = self._place, Originals(self._spelling)
             for snapshot in await self._engine.contents(place.thread, some, lineage=place.lineage):
-                made = await tuple_of(self._engine, self._spelling, place, snapshot)
+                made = await tuple_of(self._engine, self._spelling, place, snapshot, originals)
                 self._tuples[snapshot.manifest.checkpoint] = made
         return self._tuples.pop(self._ready.pop(0).checkpoint, None)
 

@@ -27,6 +27,7 @@ from blackboard.claims.lease import Lease
 from blackboard.errors import ConfigError, StoreRegressed
 from blackboard.integrations.langgraph.ancestry import delta_history
 from blackboard.integrations.langgraph.copying import copy
+from blackboard.integrations.langgraph.kept import Shelf
 from blackboard.integrations.langgraph.listing import Asked, listed
 from blackboard.integrations.langgraph.loop import loop_thread, wait_for
 from blackboard.integrations.langgraph.place import Place
@@ -67,6 +68,7 @@ class BlackboardSaver(SyncSaver):
         self.board = board
         self.engine = board.engine(namespace, default=CheckpointNamespace())
         self._stored: OrderedDict[Place, Stored] = OrderedDict()
+        self._shelf = Shelf()
         self._opening: dict[str, asyncio.Future[None]] = {}
 
     @classmethod
@@ -289,6 +291,9 @@ class BlackboardSaver(SyncSaver):
     def _remember(self, place: Place, stored: Stored) -> None:
         self._stored[_key(place)] = stored
         self._stored.move_to_end(_key(place))
+        for mark in stored.marks.values():
+            if mark.kept is not None:
+                self._shelf.use(mark.kept)
         if len(self._stored) > MOST_STORED:
             self._stored.popitem(last=False)
 

@@ -1,12 +1,13 @@
 """How a LangGraph checkpoint is spelled for the engine, and read again.
 
-A channel goes through the serializer as a whole. A list is then cut into its items and stored as a log, a dict as a map: what stands in the store already is recognised by a digest over the bytes, so that the bytes written are those
-of what is new, and a change in place is always seen. Everything else is a value.
+A channel goes through the serializer as a whole. A list is then cut into its items and stored as a log, a dict as a map:
+what stands in the store already is recognised by its bytes, so that the bytes written are those of what is new, and a change
+in place is always seen. A list of messages is looked at item by item: those that are proved to be unchanged are not encoded
+again. Everything else is a value.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, cast
@@ -14,6 +15,7 @@ from typing import Any, Literal, Protocol, cast
 import ormsgpack
 from langgraph.checkpoint.base import WRITES_IDX_MAP, Checkpoint, CheckpointMetadata, PendingWrite, writes_sort_key
 from langgraph.checkpoint.serde.base import SerializerProtocol
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from blackboard import keys
 from blackboard.checkpoints.channels import Channel, Items, Keep, Ref, Segments, Value
@@ -22,6 +24,9 @@ from blackboard.checkpoints.manifest import Manifest
 from blackboard.checkpoints.reading import Content, Snapshot
 from blackboard.errors import CorruptValue, EncodeError
 from blackboard.integrations.langgraph import marked, msgpack
+from blackboard.integrations.langgraph.imprint import Imprint, are_messages
+from blackboard.integrations.langgraph.kept import Kept, short
+from blackboard.integrations.langgraph.serializer import BlackboardSerializer
 
 __all__ = ["Mark", "Spelling", "Stored"]
 
@@ -57,11 +62,10 @@ FORMS: Mapping[str, Form] = {marked.KIND: marked, msgpack.KIND: msgpack}
 
 @dataclass(slots=True)
 class Mark:
-    """What of a channel is known to be stored: for a log how many items and bytes and their hash, for a map each key's."""
+    """What of a channel is known to be stored: for a log how many of the kept items, for a map each key's digest."""
 
     count: int
-    size: int = 0
-    hash: Any = None
+    kept: Kept | None = None
     entries: Mapping[bytes, bytes] = field(default_factory=dict[bytes, bytes])
 
 
@@ -72,6 +76,9 @@ class Stored:
     refs: Mapping[str, Ref]
     versions: Mapping[str, Any]
     marks: Mapping[str, Mark]
+
+
+Known = tuple[Segments, Mark | None]
 
 
 class Spelling:
@@ -99,6 +106,8 @@ class Spelling:
         return channels, marks
 
     def _channel(self, name: str, value: Any, ref: Ref | None, mark: Mark | None) -> tuple[Channel, Mark | None]:
+        if mark is not None and ref is not None and (spelled := self._messages(name, value, (ref.segments, mark))):
+            return spelled
         kind, data = self._typed(value, f"channel {name!r}")
         form = FORMS.get(kind) if len(data) > SHORT else None
         made = None if form is None else form.head(data)
@@ -106,8 +115,46 @@ class Spelling:
             # A dict that was not there before may not be there again.
             return Value(kind.encode() + b":" + data), None
         base = ref.segments if ref is not None and ref.kind == made[0] else ()
-        spelled = _log if made[0] == "log" else _map
-        return spelled(form, data, made[1:], (base, mark))
+        spell = _log if made[0] == "log" else _map
+        return spell(form, data, made[1:], (base, mark))
+
+    def _messages(self, name: str, value: Any, known: Known) -> tuple[Channel, Mark] | None:
+        """Spell a list of messages that stands as a log, item by item; None if it is no such list, or no longer one."""
+        base, mark = known
+        kept = mark.kept if mark is not None else None
+        if mark is None or kept is None or kept.pressed or not _is_itemwise(self.serde):
+            return None
+        if not are_messages(value):
+            return None
+        shared = 0
+        for item in value[: mark.count]:
+            seen = kept.imprint(shared)
+            if seen is None or not seen.stands(item):
+                imprint, data = self._item(name, shared, item)
+                if data is None:
+                    return None
+                if not kept.matches(shared, data):
+                    break
+                kept.renew(shared, imprint)
+            shared += 1
+        spelled, imprints = list[bytes](), list[Imprint | None]()
+        for at, item in enumerate(value[shared:], shared):
+            imprint, data = self._item(name, at, item)
+            if data is None:
+                return None
+            spelled.append(data)
+            imprints.append(imprint)
+        grown, count = kept.grown(shared, spelled, imprints), len(value)
+        items = grown.items
+        return Items("log", _prefix(base, shared), spelled, lambda: items[:count]), Mark(count, grown)
+
+    def _item(self, name: str, at: int, item: Any) -> tuple[Imprint | None, bytes | None]:
+        """Spell one item as it is spelled within a list; no bytes if the serializer has no form for it that can be cut."""
+        imprint = Imprint.of(item)  # before it is spelled: what another thread changes meanwhile is seen the next time
+        kind, data = self._typed([item], f"channel {name!r}, item {at}")
+        form = FORMS.get(kind)
+        made = None if form is None else form.head(data)
+        return imprint, None if form is None or made is None else form.split(data, made[2], 1)[0]
 
     def _typed(self, value: Any, place: str) -> tuple[str, bytes]:
         try:
@@ -142,8 +189,7 @@ class Spelling:
             if isinstance(content, bytes):
                 continue
             if refs[name].kind == "log":
-                body = b"".join(content)
-                marks[name] = Mark(len(content), len(body), hashlib.blake2b(body, digest_size=24))
+                marks[name] = Mark(len(content), Kept(content))
             else:
                 marks[name] = Mark(len(content), entries=_entries(content))
         return Stored(refs, versions, marks)
@@ -178,34 +224,40 @@ class Spelling:
         return self.serde.loads_typed((kind.decode(), body))
 
 
-Known = tuple[Segments, Mark | None]
-
-
 def _form(content: Sequence[bytes]) -> Form:
     """Tell by which serializer the items of a log or map were written."""
     return marked if content and content[0].startswith(marked.MARK) else msgpack
 
 
+def _is_itemwise(serde: SerializerProtocol) -> bool:
+    """Tell whether a serializer is known to spell a list as its items one after the other."""
+    return type(serde) is BlackboardSerializer or (type(serde) is JsonPlusSerializer and not serde.pickle_fallback)
+
+
 def _log(form: Form, data: bytes, made: tuple[int, int], known: Known) -> tuple[Channel, Mark]:
+    """Spell a list: what follows those of its items that stand already goes behind them."""
     (count, start), (base, mark) = made, known
-    view, size = memoryview(data), len(data) - start
-    stored = mark if base and mark is not None and mark.size <= size else Mark(0)
-    running = hashlib.blake2b(view[start : start + stored.size], digest_size=24)
-    if stored.hash is None or running.digest() != stored.hash.digest():
-        base, stored = (), Mark(0)
-        running = hashlib.blake2b(view[start:], digest_size=24)
-    else:
-        running.update(view[start + stored.size :])
-    new = form.split(data, start + stored.size, count - stored.count)
-    items = Items("log", base, new, lambda: form.split(data, start, count))
-    return items, Mark(count, size, running)
+    kept, number = (mark.kept, mark.count) if base and mark is not None and mark.kept is not None else (Kept(), 0)
+    shared, new = kept.shared(form.split, (data, start, count), number)
+    items = Items("log", _prefix(base, shared), new, lambda: form.split(data, start, count))
+    return items, Mark(count, kept.grown(shared, new))
+
+
+def _prefix(base: Segments, count: int) -> Segments:
+    """Refer to the first items of a log."""
+    found: list[tuple[str, int]] = []
+    for segment, number in base:
+        if count > 0:
+            found.append((segment, min(number, count)))
+            count -= number
+    return tuple(found)
 
 
 def _map(form: Form, data: bytes, made: tuple[int, int], known: Known) -> tuple[Channel, Mark]:
     """Spell a dict: what changed goes behind what stands, for of two entries with one key the last counts."""
     (count, start), (base, mark) = made, known
     pairs = form.pairs(data, start, count)
-    entries = {key: _short(pair) for key, pair in pairs}
+    entries = {key: short(pair) for key, pair in pairs}
     whole = [pair for _, pair in pairs]
     old: Mapping[bytes, bytes] = mark.entries if base and mark is not None else {}
     grows = bool(old) and list(old) == list(entries)[: len(old)]
@@ -219,8 +271,4 @@ def _map(form: Form, data: bytes, made: tuple[int, int], known: Known) -> tuple[
 def _entries(content: Sequence[bytes]) -> dict[bytes, bytes]:
     """Read the keys of a map's entries and a digest of each; the last of one key counts, in the place of the first."""
     form = _form(content)
-    return {form.key(entry): _short(entry) for entry in content}
-
-
-def _short(data: bytes) -> bytes:
-    return hashlib.blake2b(data, digest_size=16).digest()
+    return {form.key(entry): short(entry) for entry in content}

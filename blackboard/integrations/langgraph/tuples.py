@@ -10,6 +10,7 @@ from langgraph.checkpoint.base import Checkpoint, CheckpointTuple
 from blackboard.checkpoints.engine import Engine
 from blackboard.checkpoints.reading import Snapshot
 from blackboard.errors import CheckpointMissing
+from blackboard.integrations.langgraph.originals import Originals
 from blackboard.integrations.langgraph.place import Place
 from blackboard.integrations.langgraph.spelling import Spelling
 
@@ -27,12 +28,20 @@ async def find(engine: Engine, place: Place) -> Snapshot | None:
         return None
 
 
-async def tuple_of(engine: Engine, spelling: Spelling, place: Place, snapshot: Snapshot) -> CheckpointTuple:
-    """Put a tuple together; a checkpoint of a format before 4 has its parent's pending tasks looked up."""
+async def tuple_of(
+    engine: Engine, spelling: Spelling, place: Place, snapshot: Snapshot, originals: Originals | None = None
+) -> CheckpointTuple:
+    """Put a tuple together, one of several with `originals`.
+
+    A checkpoint of a format before 4 has its parent's pending tasks looked up.
+    """
     manifest = snapshot.manifest
     checkpoint, metadata = spelling.rest(manifest)
-    refs = manifest.refs
-    checkpoint["channel_values"] = {n: spelling.value(refs[n], data) for n, data in snapshot.contents.items()}
+    refs, contents = manifest.refs, snapshot.contents.items()
+    if originals is None:
+        checkpoint["channel_values"] = {name: spelling.value(refs[name], data) for name, data in contents}
+    else:
+        checkpoint["channel_values"] = {name: originals.value(name, refs[name], data) for name, data in contents}
     parent = None if manifest.parent is None else place.at(manifest.parent)
     if checkpoint["v"] < 4 and parent is not None:
         await _migrate(engine, spelling, parent, checkpoint)

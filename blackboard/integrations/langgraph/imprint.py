@@ -1,0 +1,147 @@
+"""What a message held at one moment: enough to prove that it holds the same still, and to make another one like it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from operator import is_
+from typing import Any, TypeGuard
+
+__all__ = ["Imprint", "Original", "are_messages"]
+
+_HOME = "langchain_core.messages."
+"""The package whose models are spelled by what stands in them and nothing else; a subclass from elsewhere may add a serializer."""
+
+_PLAIN = frozenset((str, int, float, bool, type(None), bytes))
+"""Types that nothing changes in place, and that read as they were written."""
+
+_kind: Callable[[Any], type[Any]] = type
+
+_Part = tuple[Any, list[str], tuple[Any, ...]]
+"""A dict or list that is not empty, its keys, and its values."""
+
+
+def are_messages(value: Any) -> TypeGuard[list[Any]]:
+    """Tell whether a value is a list that begins with a message of LangChain's own."""
+    return _kind(value) is list and bool(value) and _is_message(value[0])
+
+
+def _is_message(item: object) -> bool:
+    return type(item).__module__.startswith(_HOME)
+
+
+class Imprint:
+    """The very objects that a message held, in their order, down to the values that cannot change.
+
+    So what is told apart is identity: an equal value in the place of another counts as a change, and it is left to the bytes
+    whether it is one. A change in place of the message, or of any list or dict within, never goes unseen.
+    """
+
+    __slots__ = ("_empty", "_extra", "_fields", "_given", "_kind", "_message", "_parts")
+
+    def __init__(self, message: Any, parts: Sequence[_Part], empty: Sequence[Any]) -> None:
+        self._message = message
+        self._kind = _kind(message)
+        self._fields, self._extra = message.__dict__, message.__pydantic_extra__
+        self._given, self._parts, self._empty = message.__pydantic_fields_set__.copy(), parts, empty
+
+    @classmethod
+    def of(cls, item: Any) -> Imprint | None:
+        """Take it; None for what is no message of LangChain's, or holds more than plain values, lists, and dicts by text."""
+        if not _is_message(item) or item.__pydantic_private__:
+            return None
+        parts, empty, seen = list[_Part](), list[Any](), set[int]()
+        found: list[Any] = [item.__dict__, {} if item.__pydantic_extra__ is None else item.__pydantic_extra__]
+        while found:
+            container = found.pop()
+            if id(container) in seen:
+                continue
+            seen.add(id(container))
+            if not container:
+                empty.append(container)
+                continue
+            part = _part(container)
+            inner = [value for value in part[2] if type(value) not in _PLAIN]
+            if any(type(key) is not str for key in part[1]) or any(type(value) not in (dict, list) for value in inner):
+                return None
+            parts.append(part)
+            found += inner
+        return cls(item, parts, empty)
+
+    def stands(self, item: Any) -> bool:
+        """Tell whether an item is this message, unchanged."""
+        if item is not self._message or type(item) is not self._kind or any(self._empty):
+            return False
+        if item.__dict__ is not self._fields or item.__pydantic_extra__ is not self._extra:
+            return False
+        for container, keys, values in self._parts:
+            if len(container) != len(values):
+                return False
+            if not all(map(is_, container.values() if keys else container, values)):
+                return False
+            if keys and list(container) != keys:
+                return False
+        return bool(item.__pydantic_fields_set__ == self._given)
+
+
+def _part(container: Any) -> _Part:
+    kind = _kind(container)
+    if kind is dict:
+        return container, list(container), tuple(container.values())
+    return container, [], tuple(container)
+
+
+class Original:
+    """A message that was read and is given to nobody: each copy is equal and shares nothing with it that can change.
+
+    But for the set of the names that it was given, if it was given all of them: then setting one does not change the set. A
+    copy takes a sixth of the time of decoding.
+    """
+
+    __slots__ = ("_extra", "_fields", "_given", "_inner", "_kind", "_whole")
+
+    def __init__(self, message: Any, inner: Sequence[tuple[str, Any]]) -> None:
+        self._kind = _kind(message)
+        self._fields, self._inner = message.__dict__, inner
+        self._given, self._extra = message.__pydantic_fields_set__, message.__pydantic_extra__
+        self._whole = self._given >= self._fields.keys()
+
+    @classmethod
+    def of(cls, item: Any) -> Original | None:
+        """Take a message over; None for what is no message of LangChain's, or holds more than plain values, lists and dicts."""
+        if not _is_message(item) or item.__pydantic_private__:
+            return None
+        inner = [(name, value) for name, value in item.__dict__.items() if type(value) not in _PLAIN]
+        whole = all(_is_plain(value) for _, value in inner) and _is_plain(item.__pydantic_extra__)
+        return cls(item, inner) if whole else None
+
+    def copy(self) -> Any:
+        """Make a message like it."""
+        made, fields = object.__new__(self._kind), self._fields.copy()
+        for name, value in self._inner:
+            fields[name] = _copied(value)
+        _set(made, "__dict__", fields)
+        _set(made, "__pydantic_fields_set__", self._given if self._whole else self._given.copy())
+        _set(made, "__pydantic_extra__", _copied(self._extra))
+        _set(made, "__pydantic_private__", None)
+        return made
+
+
+_set = object.__setattr__
+
+
+def _is_plain(value: Any) -> bool:
+    kind = _kind(value)
+    if kind is list:
+        return all(map(_is_plain, value))
+    if kind is dict:
+        return _PLAIN.issuperset(map(type, value)) and all(map(_is_plain, value.values()))
+    return kind in _PLAIN
+
+
+def _copied(value: Any) -> Any:
+    kind = _kind(value)
+    if kind is dict:
+        return {key: _copied(one) for key, one in value.items()} if value else {}
+    if kind is list:
+        return [_copied(one) for one in value] if value else []
+    return value
