@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -10,7 +11,7 @@ from blackboard.artifacts.files import Files
 from blackboard.artifacts.head import Head
 from blackboard.artifacts.owner import PIN, Owner, Referrer
 from blackboard.artifacts.ref import ArtifactRef
-from blackboard.artifacts.rows import listed
+from blackboard.artifacts.rows import Row, listed
 from blackboard.points import reach
 from blackboard.store.client import Store
 from blackboard.store.script import Script
@@ -23,6 +24,10 @@ def _script(name: str) -> Script:
 
 
 _JUDGE, _RECLAIM, _UNLIST = map(_script, ("judge.lua", "reclaim.lua", "unlist.lua"))
+
+
+AT_ONCE = 16
+"""Artifacts that are looked at at the same time; each asks its owners in turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,17 +68,23 @@ class Collection:
         """Look at every artifact; see `ArtifactStore.gc`."""
         grace_us = int(grace * 1e6)
         for number in range(keys.SHARDS):
-            async for digest, head, refs in listed(self._store, number):
-                if head is not None:
-                    await self._look(head, refs, grace_us, dry_run=dry_run)
-                elif not dry_run:
-                    await self._store.call(_UNLIST, [keys.artifacts(number)], [digest])
+            async for page in listed(self._store, number):
+                for start in range(0, len(page), AT_ONCE):
+                    some = [self._look(row, grace_us, dry_run=dry_run) for row in page[start : start + AT_ONCE]]
+                    for failed in await asyncio.gather(*some, return_exceptions=True):
+                        if failed is not None:
+                            raise failed
         debris = await self._debris(grace_us, dry_run=dry_run)
         freed = sum(one.size for one in self._removed)
         counts = (self._standing, self._held, self._marked, self._waiting)
         return Collected(*counts, tuple(self._removed), freed, debris)
 
-    async def _look(self, head: Head, refs: Sequence[bytes], grace_us: int, *, dry_run: bool) -> None:
+    async def _look(self, row: Row, grace_us: int, *, dry_run: bool) -> None:
+        digest, head, refs = row
+        if head is None:
+            if not dry_run:
+                await self._store.call(_UNLIST, [keys.ArtifactKeys(digest).shard], [digest])
+            return
         self._standing += 1
         now, verdict = self._store.server_time(), await self._judged(head, refs, grace_us)
         self._held += verdict.held

@@ -10,7 +10,7 @@ from blackboard.errors import CorruptValue
 from blackboard.store.client import Store
 from blackboard.telemetry import logger
 
-__all__ = ["listed"]
+__all__ = ["Row", "listed"]
 
 PAGE = 100
 """Artifacts per page of a listing."""
@@ -18,8 +18,12 @@ PAGE = 100
 log = logger("artifacts")
 
 
-async def listed(store: Store, number: int) -> AsyncIterator[tuple[str, Head | None, list[bytes]]]:
-    """Yield (digest, head, references) of every row in one shard of the list; the head is None if nothing is stored.
+Row = tuple[str, Head | None, list[bytes]]
+"""Digest, head and references of one row; the head is None if nothing is stored."""
+
+
+async def listed(store: Store, number: int) -> AsyncIterator[list[Row]]:
+    """Yield the rows in one shard of the list, page by page.
 
     The references are spelled owners and times in turn, read with the head. A damaged head is logged and passed over, so
     that it holds up neither those who look at the others nor their collection.
@@ -27,11 +31,13 @@ async def listed(store: Store, number: int) -> AsyncIterator[tuple[str, Head | N
     async for digests in _digests(store, keys.artifacts(number)):
         where = [keys.ArtifactKeys(digest) for digest in digests]
         found = await store.batch([("HGETALL", key) for one in where for key in (one.head, one.refs)])
+        page: list[Row] = []
         for digest, flat, refs in zip(digests, found[::2], found[1::2], strict=True):
             try:
-                yield digest, Head.of(digest, flat), refs
+                page.append((digest, Head.of(digest, flat), refs))
             except CorruptValue as damaged:
                 log.warning("an artifact was passed over: %s", damaged)
+        yield page
 
 
 async def _digests(store: Store, shard: str) -> AsyncIterator[list[str]]:

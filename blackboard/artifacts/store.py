@@ -114,9 +114,10 @@ class ArtifactStore:
     async def all(self) -> AsyncIterator[Stored]:
         """Yield every stored artifact, in no order; one that is put or collected meanwhile may or may not come."""
         for number in range(keys.SHARDS):
-            async for _, head, refs in listed(self._store, number):
-                if head is not None:
-                    yield _stored(head, refs[::2])
+            async for page in listed(self._store, number):
+                for _, head, refs in page:
+                    if head is not None:
+                        yield _stored(head, refs[::2])
 
     async def refer(self, ref: ArtifactRef | str, owner: Owner) -> None:
         """Enter who refers to an artifact: to be awaited before what refers to it is committed, within the grace.

@@ -27,7 +27,7 @@ from blackboard.runs.hold import hold
 from blackboard.runs.run import Run
 from blackboard.testing.crash import Spot, recorder, strike
 from tests.chaos.stage import NAMESPACE, TTL, Stage, append, stage
-from tests.chaos.upkeep import copying, pruning, setting_aside
+from tests.chaos.upkeep import copying, pruning, referring, setting_aside
 
 PATIENCE = TTL + 1
 """How long the next driver waits for the lease of a dead one: it must get it within the TTL (one more for the machine)."""
@@ -262,7 +262,7 @@ async def interrupted(on: Stage) -> None:
 
 SCENES: dict[str, Callable[[Stage], Awaitable[None]]] = {
     scene.__name__: scene
-    for scene in (finishing, failing, putting, leasing, ending, interrupted, pruning, copying, setting_aside)
+    for scene in (finishing, failing, putting, leasing, ending, interrupted, pruning, copying, referring, setting_aside)
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import importlib
 import json
 import pkgutil
@@ -16,6 +17,8 @@ import pytest
 import pytest_asyncio
 
 from blackboard import checkpoints, claims, keys
+from blackboard.artifacts.owner import Owner
+from blackboard.checkpoints.outside import KIND, ThreadReferrer
 from blackboard.store.client import Store
 from blackboard.store.script import Script
 from blackboard.testing.crash import Spot, Template
@@ -150,6 +153,8 @@ async def _went_on(scene: str, on: Stage) -> None:
             assert fences == sorted(set(fences))
         case "pruning":
             await _the_newest_are_whole(on)
+        case "referring":
+            await _the_artifact_is_kept(on)
         case "ending":
             await _nothing_but_a_tombstone(on)
         case _:
@@ -164,6 +169,17 @@ async def _the_newest_are_whole(on: Stage) -> None:
         found = await on.engine.at(on.thread, one.checkpoint)
         assert found is not None
         assert len(items_of(found, "items")) == one.step + 1
+
+
+async def _the_artifact_is_kept(on: Stage) -> None:
+    """The artifact knows of the thread and the thread of the artifact."""
+    content = f"page of {on.thread}".encode()
+    digest, artifacts = hashlib.sha256(content).hexdigest(), on.engine.outside.artifacts
+    found = await artifacts.stat(f"artifact:sha256:{digest}")
+    assert found is not None
+    assert found.owners == (Owner(KIND, NAMESPACE, on.thread),)
+    assert await ThreadReferrer(on.store).refers(found.owners[0], digest)
+    assert await artifacts.read(found.ref) == content
 
 
 async def _nothing_but_a_tombstone(on: Stage) -> None:

@@ -6,6 +6,7 @@ import asyncio
 
 from blackboard.checkpoints.channels import Channel, Items, Value
 from blackboard.checkpoints.commit import Commit
+from blackboard.checkpoints.engine import Write
 from blackboard.checkpoints.fork import Copier
 from blackboard.checkpoints.prune import Pruner
 from blackboard.errors import LeaseHeld
@@ -52,6 +53,17 @@ async def copying(on: Stage) -> None:
     on.ack("copied", to=f"{on.thread}-copy-{attempt}", newest="c1", checkpoints=2)
     await copier.fork(on.thread, f"{on.thread}-fork-{attempt}", checkpoint="c0")
     on.ack("copied", to=f"{on.thread}-fork-{attempt}", newest="c0", checkpoints=1)
+    on.ack("complete")
+
+
+async def referring(on: Stage) -> None:
+    """A checkpoint and a pending write mention an artifact, which is kept for both."""
+    ref = await on.engine.outside.artifacts.put(f"page of {on.thread}".encode())
+    mention = b'"%b"' % ref.uri.encode()
+    await on.engine.put(on.thread, "c0", Commit(0, {"page": Value(mention)}))
+    on.ack("put", lineage="", checkpoint="c0")
+    await on.engine.put_writes(on.thread, "c0", [Write("task", 0, mention)])
+    on.ack("write", lineage="", checkpoint="c0", field="task:0", data=mention.decode())
     on.ack("complete")
 
 
