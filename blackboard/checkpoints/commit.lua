@@ -7,7 +7,8 @@
 --   | {"UNREAD", number} | {"SIGNALLED"}
 --   | {"EFFECT", key} | {"REGRESSED", what}
 --
--- reused is 1 if the id was a deleted thread's. counts... is:
+-- reused is 1 if the id was a deleted thread's. idle_ms is `never` for a checkpoint of the root after which the thread waits for somebody: it
+-- does not expire for being idle until the root's next checkpoint. counts... is:
 -- number of settlements, then (effect key, prefix of its open record, settled record) each;
 -- 0, or 1 where a commit takes letters, parks or ends the thread, and then: number of letters, (inbox id, signal or nothing) each;
 --   what it awaits, until when in µs, and 1 to drop what is unread; the last two KEYS are the inbox and the answers then;
@@ -90,8 +91,13 @@ local function follow(stands)
   if stands ~= m.fence then set('fence', stands) end
   local life, expires = ttl_ms, ''
   -- A checkpoint of the root says that nobody is waited for any more, unless it is the one whose writes said so and came first.
-  local goes_on = m.interrupted and part_lineage == '' and m.interrupted ~= id
-  if life == '' and status == 'running' and (goes_on or not m.interrupted) then life = idle_ms end
+  local waits = idle_ms == 'never'
+  local goes_on = m.interrupted and part_lineage == '' and m.interrupted ~= id and not waits
+  if waits then
+    set('interrupted', id)
+  elseif life == '' and status == 'running' and (goes_on or not m.interrupted) then
+    life = idle_ms
+  end
   if life ~= '' then
     expires = whole(math.floor(tonumber(now) / 1000) + tonumber(life))
     set('expires', expires)

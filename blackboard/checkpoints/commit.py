@@ -33,7 +33,8 @@ class Commit:
     status that ends the thread, None keeps it for ever. `letters` are taken out of the inbox: (id, the signal's name or
     nothing). A parked thread says what it `awaits` and until when (`wake`, server time in µs). `parent` is what must be the
     newest checkpoint; `follows` is what the manifest names as parent instead, after a rewind. `artifacts` is what it refers
-    to outside, by digest: `moved` or `mentioned`, or empty if the thread refers to it already.
+    to outside, by digest: `moved` or `mentioned`, or empty if the thread refers to it already. One that `waits` keeps its
+    thread from expiring for being idle, until the root's next checkpoint.
     """
 
     step: int
@@ -54,6 +55,7 @@ class Commit:
     drop_unread: bool = False
     follows: str | None = None
     artifacts: Sequence[tuple[str, str]] = ()
+    waits: bool = False
 
 
 @dataclass(slots=True)
@@ -227,8 +229,8 @@ class Arguments:
         ttl_ms = "" if commit.ttl is None else str(max(1, int(commit.ttl * 1000)))
         part = f"@{keys.encode(self.lineage, 'lineage')}" if self.lineage else ""
         parent = "" if commit.parent is None else keys.encode(commit.parent, "checkpoint id")
-        own = keys.encode(self.checkpoint, "checkpoint id")
-        return [mode, self.op, keep_ms, fence, incarnation, parent, own, number, commit.status, idle_ms, ttl_ms, part]
+        own, idle = keys.encode(self.checkpoint, "checkpoint id"), "never" if commit.waits else idle_ms
+        return [mode, self.op, keep_ms, fence, incarnation, parent, own, number, commit.status, idle, ttl_ms, part]
 
     def _manifest(self, commit: Commit) -> bytes:
         """Spell the manifest but for its time and the logs that grow, which the script adds."""

@@ -12,22 +12,25 @@ from blackboard import keys
 from blackboard.checkpoints.engine import Engine
 from blackboard.checkpoints.manifest import Manifest
 from blackboard.errors import CheckpointMissing
+from blackboard.integrations.langgraph.listing import manifests
 from blackboard.integrations.langgraph.spelling import Spelling
 
-__all__ = ["ancestors", "delta_history", "needed"]
+__all__ = ["ancestors", "delta_history", "needed", "needed_by_newest"]
 
 PAGES = 128, 1024
 """Manifests in the first page of a walk and in those that follow; a delta channel is snapshotted every 100 updates."""
 
 
 async def ancestors(engine: Engine, thread: str, lineage: str, checkpoint: str | None) -> AsyncIterator[Manifest]:
-    """Yield a checkpoint (the newest without an id) and then its parent, its parent's parent, and so on."""
+    """Yield a checkpoint (the newest without an id) and then its parent, its parent's parent, and so on, each once."""
     # The page begins with the checkpoint itself: of all ids it alone sorts right before this one.
     before = None if checkpoint is None else f"{checkpoint}\0"
     page = await engine.history(thread, lineage=lineage, before=before, limit=PAGES[0])
     known = {manifest.checkpoint: manifest for manifest in page}
     wanted = checkpoint if checkpoint is not None or not page else page[0].checkpoint
-    while wanted is not None:
+    passed: set[str] = set()
+    while wanted is not None and wanted not in passed:
+        passed.add(wanted)
         while wanted not in known and page and keys.encode(wanted) < keys.encode(page[-1].checkpoint):
             page = await engine.history(thread, lineage=lineage, before=page[-1].checkpoint, limit=PAGES[1])
             known.update((manifest.checkpoint, manifest) for manifest in page)
@@ -112,3 +115,30 @@ async def needed(
         if not open_channels:
             break
     return kept, not first
+
+
+async def needed_by_newest(engine: Engine, spelling: Spelling, place: tuple[str, str], newest: int) -> list[str]:
+    """List the ancestors, older than the newest checkpoints, that the delta channels of those are put together from.
+
+    Walks from the newest id to the oldest that is needed; where a parent's id is larger than its child's, it is walked to alone.
+    """
+    kept: dict[str, None] = {}
+    missing: dict[str, set[str]] = {}
+    number = 0
+    async for manifest in manifests(engine, *place, page=PAGES[0]):
+        number += 1
+        open_channels = missing.pop(manifest.checkpoint, set())
+        if number <= newest:
+            _, metadata = spelling.rest(manifest)
+            open_channels |= set(metadata.get("counters_since_delta_snapshot") or ())
+        elif open_channels:
+            kept[manifest.checkpoint] = None
+        open_channels -= manifest.refs.keys()
+        if open_channels and manifest.parent is not None:
+            if keys.encode(manifest.parent) < keys.encode(manifest.checkpoint):
+                missing.setdefault(manifest.parent, set()).update(open_channels)
+            else:
+                kept.update(dict.fromkeys((await needed(engine, spelling, place, manifest.checkpoint))[0]))
+        if number >= newest and not missing:
+            break
+    return list(kept)

@@ -6,11 +6,11 @@ from collections.abc import Collection
 
 from blackboard.checkpoints.engine import Engine
 from blackboard.checkpoints.prune import Pruner
-from blackboard.integrations.langgraph.ancestry import needed
+from blackboard.integrations.langgraph.ancestry import needed, needed_by_newest
 from blackboard.integrations.langgraph.listing import manifests
 from blackboard.integrations.langgraph.spelling import Spelling
 
-__all__ = ["delete_runs", "keep_latest"]
+__all__ = ["delete_runs", "keep_latest", "keep_newest"]
 
 
 async def keep_latest(engine: Engine, spelling: Spelling, thread: str) -> None:
@@ -20,6 +20,13 @@ async def keep_latest(engine: Engine, spelling: Spelling, thread: str) -> None:
         kept, stands = await needed(engine, spelling, (thread, lineage), None)
         if stands:
             await pruner.prune(thread, keep_last=1, lineage=lineage, keep=kept)
+
+
+async def keep_newest(engine: Engine, spelling: Spelling, place: tuple[str, str], keep_last: int) -> None:
+    """Drop all but the newest checkpoints of one lineage, the pinned ones, and the ancestors that their delta channels need."""
+    thread, lineage = place
+    kept = await needed_by_newest(engine, spelling, place, keep_last)
+    await Pruner(engine.store, engine.namespace).prune(thread, keep_last=keep_last, lineage=lineage, keep=kept)
 
 
 async def delete_runs(engine: Engine, spelling: Spelling, thread: str, runs: Collection[str]) -> None:

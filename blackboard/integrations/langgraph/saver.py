@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, AsyncIterator, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Generator, Mapping, Sequence
 from typing import Any
 
 from langchain_core.runnables import RunnableConfig
@@ -24,20 +24,25 @@ from blackboard.board import Blackboard
 from blackboard.checkpoints.commit import Commit, Committed
 from blackboard.claims.keeper import Keeper
 from blackboard.claims.lease import Lease
-from blackboard.errors import ConfigError, StoreRegressed
+from blackboard.errors import BlackboardError, ConfigError, StoreRegressed
 from blackboard.integrations.langgraph.ancestry import delta_history
+from blackboard.integrations.langgraph.breakpoints import waits
 from blackboard.integrations.langgraph.copying import copy
 from blackboard.integrations.langgraph.kept import Shelf
 from blackboard.integrations.langgraph.listing import Asked, listed
 from blackboard.integrations.langgraph.loop import loop_thread, wait_for
 from blackboard.integrations.langgraph.place import Place
-from blackboard.integrations.langgraph.removal import delete_runs, keep_latest
+from blackboard.integrations.langgraph.removal import delete_runs, keep_latest, keep_newest
 from blackboard.integrations.langgraph.spelling import Mark, Spelling, Stored
 from blackboard.integrations.langgraph.sync import SyncSaver
 from blackboard.integrations.langgraph.tuples import find, tuple_of
+from blackboard.runs.run import PRUNE_EVERY
 from blackboard.settings import CheckpointNamespace, Settings
+from blackboard.telemetry import logger
 
 __all__ = ["BlackboardSaver"]
+
+log = logger("langgraph")
 
 INTERRUPT = "__interrupt__"
 """LangGraph's channel of the questions that a thread waits with."""
@@ -55,10 +60,20 @@ class BlackboardSaver(SyncSaver):
     LeaseLost, and while a lease is live a write without it with LeaseHeld. Writes to a deleted thread raise ThreadGone.
     Errors are those of the library; an outage is never "no checkpoint". Made on the board's event loop; its sync
     methods serve every other thread.
+
+    A namespace's `keep_last` holds for each lineage, but for what the delta channels of a checkpoint that stays are read
+    from. Its `idle_ttl` holds while nothing is to be done: LangGraph does not tell a saver that a graph stopped at
+    `interrupt_before` or `interrupt_after`, so a thread of which a node is to come stays. `breakpoints` names the nodes for
+    which this is meant, so that runs that died before others expire; by default it is every node.
     """
 
     def __init__(
-        self, board: Blackboard, *, namespace: str = "langgraph", serde: SerializerProtocol | None = None
+        self,
+        board: Blackboard,
+        *,
+        namespace: str = "langgraph",
+        serde: SerializerProtocol | None = None,
+        breakpoints: Collection[str] | None = None,
     ) -> None:
         super().__init__(serde=serde)
         try:
@@ -67,6 +82,7 @@ class BlackboardSaver(SyncSaver):
             raise ConfigError("make the saver on the board's event loop, or use BlackboardSaver.open(url)") from None
         self.board = board
         self.engine = board.engine(namespace, default=CheckpointNamespace())
+        self.breakpoints = breakpoints
         self._stored: OrderedDict[Place, Stored] = OrderedDict()
         self._shelf = Shelf()
         self._opening: dict[str, asyncio.Future[None]] = {}
@@ -80,10 +96,11 @@ class BlackboardSaver(SyncSaver):
         settings: Settings | None = None,
         namespace: str = "langgraph",
         serde: SerializerProtocol | None = None,
+        breakpoints: Collection[str] | None = None,
     ) -> AsyncGenerator[BlackboardSaver]:
         """Open a board for the saver alone; without a URL the embedded server. Raises as `Blackboard.open` does."""
         async with Blackboard.open(url, settings=settings) as board:
-            yield cls(board, namespace=namespace, serde=serde)
+            yield cls(board, namespace=namespace, serde=serde, breakpoints=breakpoints)
 
     @classmethod
     @contextlib.contextmanager
@@ -94,12 +111,13 @@ class BlackboardSaver(SyncSaver):
         settings: Settings | None = None,
         namespace: str = "langgraph",
         serde: SerializerProtocol | None = None,
+        breakpoints: Collection[str] | None = None,
     ) -> Generator[BlackboardSaver]:
         """Open a board on a loop in a thread of its own, for callers without one: every sync method works."""
         opened = contextlib.AsyncExitStack()
         with loop_thread() as loop:
             try:
-                saver = cls.aopen(url, settings=settings, namespace=namespace, serde=serde)
+                saver = cls.aopen(url, settings=settings, namespace=namespace, serde=serde, breakpoints=breakpoints)
                 yield wait_for(loop, opened.enter_async_context(saver))
             finally:
                 wait_for(loop, opened.aclose())
@@ -127,6 +145,7 @@ class BlackboardSaver(SyncSaver):
             except StoreRegressed:
                 # What the parent referred to may be gone: pruned by somebody else, or with a thread that had its id before.
                 await self._put(place, checkpoint, merged, (new_versions, None))
+        await self._prune(place, int(merged.get("step") or 0))
         return place.at(checkpoint["id"]).config()
 
     async def _put(
@@ -144,9 +163,24 @@ class BlackboardSaver(SyncSaver):
             base={} if parent is None else parent.refs,
             parent=place.checkpoint,
             extra=spelling.about(checkpoint, metadata),
+            waits=self._waits(place, checkpoint),
         )
         done = await self.engine.put(place.thread, checkpoint["id"], commit, lineage=place.lineage, token=place.token)
         self._remember(place.at(checkpoint["id"]), _kept(done, checkpoint, marks))
+
+    def _waits(self, place: Place, checkpoint: Checkpoint) -> bool:
+        """Tell whether the thread must not expire for being idle: its root stands in the middle of its work."""
+        return self.engine.policy.idle_ttl is not None and not place.lineage and waits(checkpoint, self.breakpoints)
+
+    async def _prune(self, place: Place, step: int) -> None:
+        """Keep a lineage as short as the namespace wants it, now and then; the put stands whatever becomes of this."""
+        keep_last = self.engine.policy.keep_last
+        if keep_last is None or step < 1 or step % max(keep_last, PRUNE_EVERY):
+            return
+        try:
+            await keep_newest(self.engine, Spelling(self.serde), (place.thread, place.lineage), keep_last)
+        except BlackboardError as failed:
+            log.warning("a thread was not pruned: %s", failed, extra={"thread_id": place.thread})
 
     async def aput_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
