@@ -44,6 +44,13 @@ NAMES: dict[str, dict[str, tuple[str, ...]]] = {
         "blackboard.artifacts.owner": ("Owner", "Referrer"),
         "blackboard.artifacts.collection": ("Collected",),
     },
+    "Remembering": {
+        "blackboard.memory.memory": ("Memory",),
+        "blackboard.memory.record": ("Record",),
+        "blackboard.memory.new": ("New",),
+        "blackboard.memory.listing": ("Page", "Changes"),
+        "blackboard.memory.finding": ("Report", "Finding"),
+    },
     "Settings": {"blackboard": ("Settings", "CheckpointNamespace", "MemoryNamespace")},
     "Durability": {"blackboard.store.durability": ("Report", "Check", "prove")},
     "The engine, for adapters": {

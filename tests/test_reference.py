@@ -30,6 +30,7 @@ from blackboard.testing.cluster import start_cluster
 from blackboard.testing.contracts.thread import all_keys
 from blackboard.testing.servers import Server, binaries, start_server
 
+from .memories import remembered, reread
 from .pages import REFERENCE, ROOT, State, broken, nothing, table
 
 T = TypeVar("T")
@@ -126,6 +127,7 @@ async def everything(board: Blackboard) -> None:
         await run.finish("result", drop_unread=True)
     await parked(board, "parked")
     await referring(board, "refers")
+    await remembered(board)
     engine = board.engine("checkpoint")
     await engine.put("adapter", "cp-1", Commit(0, {"v": Value(b"1" * 500)}), lineage="sub")
     await engine.put_writes("adapter", "cp-2", [Write("task", 0, b"1")], lineage="sub")
@@ -216,6 +218,7 @@ async def looked_at(board: Blackboard, tmp_path: Path) -> None:
     assert await board.thread("closed").latest(State) is not None
     await branched(board, "open", tmp_path)
     assert await thread.delete()
+    await reread(board)
     await board.sweep()
 
 
@@ -312,6 +315,7 @@ async def test_the_user_of_the_page_can_do_everything(own: Server, less: tuple[s
         [
             *(rule for rule in granted() if rule != "~bb:*"),
             "~bb:checkpoint:*",
+            "~bb:memory:*",
             "~bb:artifact*",
             "~bb:probe:*",
             "~bb:epoch*",

@@ -68,6 +68,7 @@ async def _counted(board: Blackboard, thread: str, trips: Trips) -> None:
     await _claimed(board, thread, trips)
     await _told(board, f"{thread} waits", trips)
     await _branched(board, f"{thread} branches", trips)
+    await _remembered(board, thread, trips)
 
 
 async def _driven(board: Blackboard, thread: str, trips: Trips) -> None:
@@ -151,3 +152,25 @@ async def _branched(board: Blackboard, thread: str, trips: Trips) -> None:
     await trips.of("thread.pin", lambda: handle.pin(first))
     await trips.of("thread.prune", lambda: handle.prune(keep_last=1))
     await trips.of("thread.unpin", lambda: handle.unpin(first))
+
+
+async def _remembered(board: Blackboard, path: str, trips: Trips) -> None:
+    memory = board.memory(path)
+    done = await trips.of("memory.remember at a new path", lambda: memory.remember("a"))
+    await trips.of("memory.remember", lambda: memory.remember("b"))
+    await trips.of("memory.remember of the same", lambda: memory.remember("a"))
+    await memory.remember("c", subject="s")
+    await trips.of("memory.remember about a known subject", lambda: memory.remember("d", subject="s"))
+    hundred = [str(number) for number in range(100)]
+    assert len(await trips.of("memory.remember_all of 100 texts", lambda: memory.remember_all(hundred))) == 100
+    await trips.of("memory.update", lambda: memory.update(done.id, expected=1, what="e"))
+    await trips.of("memory.get", lambda: memory.get(done.id))
+    assert len(await trips.of("memory.history", lambda: memory.history("s"))) == 2
+    await trips.of("memory.list", memory.list)
+    assert await trips.of("memory.count", memory.count) == 104
+    await trips.of("memory.changes", memory.changes)
+    built = await trips.of("memory.snapshot", memory.snapshot)
+    assert built is not None
+    assert built.rows == 104
+    await memory.view().refresh()
+    assert (await trips.of("memory.verify", memory.verify)).ok

@@ -76,16 +76,19 @@ class Records:
     def __repr__(self) -> str:
         return f"<Records {self.namespace}:{self.path}>"
 
-    async def put(self, body: Body, *, expected: int | None = None) -> Record:
+    async def put(self, body: Body, *, over: Stored | None = None) -> Record:
         """Store a record, or find the one with the same content, if the body names no id; then `duplicate` is set.
 
-        An id that is named is the identity: what stands there gets its next version. With `expected` only that version
-        is replaced: RecordConflict, RecordMissing. Raises EmbedderMismatch for a vector of another space, StoreRegressed.
+        An id that is named is the identity: what stands there gets its next version. What was read and is
+        given as `over` is replaced only if it has still that version: RecordConflict, RecordMissing. Raises EmbedderMismatch for a vector of another space, StoreRegressed.
         """
-        return (await self._put([Put.of(self.keys, self.store.op_id(), body, expected)]))[0]
+        return (await self._put([Put.of(self.keys, self.store.op_id(), body, over)]))[0]
 
     async def put_all(self, bodies: Iterable[Body]) -> list[Record]:
-        """Store many, in their order, pipelined; each as `put`. If one fails, any others may have been stored."""
+        """Store many, pipelined in their order, each as `put`; one that has to be sent again comes after those that follow it.
+
+        If one fails, any others may have been stored.
+        """
         found: list[Record] = []
         for part in _slices([Put.of(self.keys, self.store.op_id(), body) for body in bodies]):
             found += await self._put(part)

@@ -49,7 +49,7 @@ async def update(records: Records, embedder: Embedder | None, id: str, edit: Edi
     body = Body.edited(stored.record, stored.ttl, edit, records.policy)
     if body.without != "keep" or edit.embedding is not None:
         (body,) = await _with_vectors(records, embedder, [body], [edit.embedding])
-    return await records.put(body, expected=expected)
+    return await records.put(body, over=stored)
 
 
 async def _with_vectors(

@@ -18,6 +18,7 @@ from blackboard.errors import (
 from blackboard.keys import PathKeys
 from blackboard.memory.new import Body
 from blackboard.memory.record import Token
+from blackboard.memory.stored import Stored
 from blackboard.store.protocol import Part
 
 __all__ = ["MOST_ASKED", "ROUNDS", "Forgotten", "Put", "Removal", "refusal"]
@@ -77,9 +78,12 @@ class Put(_Write):
     expected: int | None = None
 
     @classmethod
-    def of(cls, keys: PathKeys, op: str, body: Body, expected: int | None = None) -> Put:
-        """Begin a write."""
-        return cls(keys, op, body.id or secrets.token_hex(12), body=body, expected=expected)
+    def of(cls, keys: PathKeys, op: str, body: Body, over: Stored | None = None) -> Put:
+        """Begin a write, over the version that was read if there is one."""
+        put = cls(keys, op, body.id or secrets.token_hex(12), body=body)
+        if over is not None:
+            put.expected, put.content, put.subject = over.record.version, over.content, over.record.subject or ""
+        return put
 
     @property
     def size(self) -> int:

