@@ -34,7 +34,6 @@ class Lexicon:
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
-        self._words: list[str] = []
         self._tokens = Growing(np.int32)
         self._ends = Growing(np.int64, start=np.zeros(1, np.int64))
         self._lengths = Growing(np.int32)
@@ -45,7 +44,8 @@ class Lexicon:
     def add(self, rows: Sequence[Sequence[str]]) -> None:
         """Append rows, each as its words."""
         first = self._lengths.count
-        numbered = [[self._number(word) for word in words] for words in rows]
+        known = self._numbers
+        numbered = [[known.setdefault(word, len(known)) for word in words] for words in rows]
         self._tokens.extend([number for numbers in numbered for number in numbers])
         lengths = np.fromiter(map(len, numbered), np.int32, len(numbered))
         end = int(self._ends.all()[-1])
@@ -59,7 +59,7 @@ class Lexicon:
         """Build the index over all rows so far; they are never many for long, and later ones are kept beside it."""
         self._settled = self._lengths.count
         if self._tokens.count:
-            self._base = _Base(self._documents(), len(self._words))
+            self._base = _Base(self._documents(), len(self._numbers))
 
     def kept(self, rows: Rows) -> Lexicon:
         """Copy only these rows, in this order, with the words that they hold and no others."""
@@ -68,8 +68,8 @@ class Lexicon:
         tokens = self._tokens.all()[spans(ends[rows], lengths)]
         used, renumbered = np.unique(tokens, return_inverse=True)
         copy = Lexicon()
-        copy._words = [self._words[number] for number in used]
-        copy._numbers = {word: number for number, word in enumerate(copy._words)}
+        words = list(self._numbers)  # they stand in the order of their numbers
+        copy._numbers = {words[number]: at for at, number in enumerate(used.tolist())}
         copy._tokens.extend(renumbered)
         copy._lengths.extend(lengths)
         copy._ends.extend(np.cumsum(lengths, dtype=np.int64))
@@ -133,14 +133,6 @@ class Lexicon:
         lives = alive[rows]
         rows, worth = rows[lives], worth[lives]
         return rows, np.rint(worth * damping(self._lengths.all()[rows], 1.0) / (1 - worth)).astype(np.float32)
-
-    def _number(self, word: str) -> int:
-        number = self._numbers.get(word)
-        if number is None:
-            number = len(self._words)
-            self._words.append(word)
-            self._numbers[word] = number
-        return number
 
     def _post(self, row: int, numbers: Sequence[int]) -> None:
         for number, times in Counter(numbers).items():

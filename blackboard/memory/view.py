@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -31,6 +31,8 @@ ENDED = 0.25
 """Share of ended rows up to which they are carried along."""
 PIECE = 500
 """Rows read into a table at a time."""
+FEW = 50
+"""Rows that are worked on on the event loop; more go to a thread."""
 FETCHED = 200
 """Records read in one round trip."""
 INLINE = 20_000
@@ -49,6 +51,13 @@ class _Step:
 
     rows: Sequence[Row]
     gone: Sequence[str]
+    clock: int
+
+    @classmethod
+    def of(cls, news: Sequence[Stored], space: Space | None, gone: Sequence[str] = ()) -> _Step:
+        """Make the rows of records; `clock` is the latest time that they tell of."""
+        clock = max((stored.record.updated for stored in news), default=0)
+        return cls([_row(stored, space) for stored in news], gone, clock)
 
 
 class View:
@@ -171,9 +180,9 @@ class View:
         table, clock = Table(usable), 0
         for start in range(0, len(loaded.rows), PIECE):
             piece = {stored.record.id: stored for stored in loaded.rows[start : start + PIECE]}
-            step = await asyncio.to_thread(_step, [*piece.values()], [], usable)
+            step = await asyncio.to_thread(_Step.of, [*piece.values()], usable)
             await _apply(table, [step])
-            clock = max(clock, *(stored.record.updated for stored in piece.values()))
+            clock = max(clock, step.clock)
         vectors = 0 if table.vectors is None else table.vectors.count
         await asyncio.to_thread(table.settle, kind_for(self.policy.index, vectors, self.policy.flat_limit))
         log.info("path %r: %d records read from %s", self.records.path, table.size, loaded.source)
@@ -193,22 +202,26 @@ class View:
                 written.pop(change.id, None)
             elif change.op != "space":
                 written[change.id] = None
-        clock = self.frame.clock
+        step = _Step((), (), self.frame.clock)
         if gone or written:
-            found = await self._fetched([*written])
-            present = [stored for stored in found if stored is not None and self._news(stored)]
-            gone.update((name, None) for name, stored in zip(written, found, strict=True) if stored is None)
-            clock = max((stored.record.updated for stored in present), default=0)
-            light = len(present) <= PIECE // 10 and sum(len(stored.record.text) for stored in present) <= INLINE
-            step = (
-                _step(present, [*gone], usable) if light else await asyncio.to_thread(_step, present, [*gone], usable)
-            )
+            found = dict(zip(written, await self._fetched([*written]), strict=True))
+            size = sum(len(stored.record.text) for stored in found.values() if stored is not None)
+            if len(found) <= FEW and size <= INLINE:
+                step = self._step(found, gone, usable)
+            else:
+                step = await asyncio.to_thread(self._step, found, gone, usable)
             if self._journal is not None:
                 self._journal.append(step)
             await _apply(self._table, [step])
-        assert tail.token is not None
-        token = tail.token
-        self.frame = Frame(self._table, token, clock=max(clock, self.frame.clock), stored_space=tail.space)
+        clock = max(step.clock, self.frame.clock)
+        self.frame = Frame(self._table, tail.token, clock=clock, stored_space=tail.space)
+
+    def _step(self, found: Mapping[str, Stored | None], gone: Collection[str], space: Space | None) -> _Step:
+        """Work out what records that were read come to; one that is not there any more is gone."""
+        missing = [name for name, stored in found.items() if stored is None]
+        ended = set(gone)  # what was forgotten and is there again needs a row even if that is known
+        news = [one for one in found.values() if one is not None and (one.record.id in ended or self._news(one))]
+        return _Step.of(news, space, [*gone, *missing])
 
     async def _fetched(self, ids: Sequence[str]) -> list[Stored | None]:
         """Read records in slices: what a trip brings is read on the event loop."""
@@ -289,14 +302,10 @@ async def _apply(table: Table, steps: Sequence[_Step]) -> None:
         for step in steps:
             table.add(step.rows, step.gone)
 
-    if sum(len(step.rows) + len(step.gone) for step in steps) <= PIECE // 10:
+    if sum(len(step.rows) + len(step.gone) for step in steps) <= FEW:
         apply()
     else:
         await asyncio.to_thread(apply)
-
-
-def _step(present: Sequence[Stored], gone: Sequence[str], space: Space | None) -> _Step:
-    return _Step([_row(stored, space) for stored in present], gone)
 
 
 def _row(stored: Stored, space: Space | None) -> Row:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +17,7 @@ from blackboard.memory.filters import Eq
 from blackboard.memory.record import Token
 from blackboard.memory.records import Tail
 from blackboard.memory.snapshot import Loaded, Progress
+from blackboard.memory.stored import Stored
 from blackboard.memory.words import words
 from blackboard.store.client import Store
 from blackboard.testing.proxy import FaultProxy
@@ -92,6 +94,31 @@ async def test_forgotten_and_remembered_again_in_one_stretch(store: Store) -> No
     await records.put(body("0"))
     frame = await view.refresh()
     assert there(frame) == ["2", "0"]
+
+
+async def test_read_ahead_of_the_log(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A record is read as it is now, forgotten and remembered again; then the log tells of that."""
+    records = records_of(store)
+    view = view_of(records)
+    await fill(records, 1)
+    tail, fetch, again = records.tail, records.fetch, True
+
+    async def late(ids: Sequence[str], *, vectors: bool = False) -> list[Stored | None]:
+        nonlocal again
+        if again:
+            again = False
+            await records.forget(["0"])
+            await records.put(body("0", text="anew"))
+        return await fetch(ids, vectors=vectors)
+
+    monkeypatch.setattr(records, "fetch", late)
+    first = await view.refresh()
+    assert first.token is not None
+    assert (there(first), int(first.seqs[-1])) == (["0"], first.token.seq + 2)
+    second = await view.refresh()
+    assert (there(second), int(second.seqs[-1])) == (["0"], first.token.seq + 2)
+    assert second.lexical(words("anew")).nonzero()[0].tolist() == [second.row_of("0")]
+    assert (await tail(0)).token == second.token
 
 
 async def test_ids_find_themselves_after_some_are_forgotten(store: Store) -> None:
