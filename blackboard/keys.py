@@ -347,6 +347,11 @@ class PathKeys:
         return f"{self.prefix}:migration"
 
     @property
+    def forgetting(self) -> str:
+        """Hash: what a forgetting that has begun is about to take away, until its receipt is written."""
+        return f"{self.prefix}:forgetting"
+
+    @property
     def receipts(self) -> str:
         """Stream: what was forgotten, by digest; each receipt names the one before."""
         return f"{self.prefix}:receipts"

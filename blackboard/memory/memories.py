@@ -9,6 +9,7 @@ from blackboard.memory.embedder import Embedder, Space, for_settings
 from blackboard.memory.memory import Memory
 from blackboard.memory.paths import Paths
 from blackboard.memory.records import Records
+from blackboard.memory.upkeep import Tending
 from blackboard.settings import Settings
 from blackboard.store.client import Store
 
@@ -30,6 +31,7 @@ class Memories:
         self._paths: dict[str, Paths] = {}
         self._embedders: dict[str, Embedder | None] = {}
         self._views: Views | None = None
+        self._tending = Tending()
 
     def open(self, path: str, namespace: str, embedder: Embedder | None) -> Memory:
         """Return the memory of a path, which is spelled as `keys.path_text` does; ConfigError for an unknown namespace."""
@@ -42,7 +44,7 @@ class Memories:
             embedder = self._embedders[namespace]
         if embedder is not None:
             Space.of(embedder)
-        return Memory(self.records(namespace, path), self._paths[namespace], embedder, self.views)
+        return Memory(self.records(namespace, path), self._paths[namespace], embedder, self.views, self._tending)
 
     def records(self, namespace: str, path: str) -> Records:
         """Return the records of a path, and with them what this process knows of how far it has come."""
@@ -65,5 +67,6 @@ class Memories:
 
     async def close(self) -> None:
         """Stop what goes on in the background."""
+        await self._tending.close()
         if self._views is not None:
             await self._views.close()

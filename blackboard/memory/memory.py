@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from blackboard.errors import ConfigError
 from blackboard.keys import path_segments
-from blackboard.memory import listing, remembering
+from blackboard.memory import forgetting, listing, remembering
 from blackboard.memory.embedder import Embedder, Space
 from blackboard.memory.filters import Where
+from blackboard.memory.forgetting import Selection, Why
 from blackboard.memory.listing import Changes, Page
 from blackboard.memory.new import Edit, Labels, Life, New, Said
 from blackboard.memory.paths import Paths
+from blackboard.memory.receipt import Receipt
 from blackboard.memory.record import Record, Token
 from blackboard.memory.records import Records
+from blackboard.memory.upkeep import Tended, Tending, tended
 
 if TYPE_CHECKING:
     from blackboard.memory.finding import Report
     from blackboard.memory.pointer import Pointer
     from blackboard.memory.recall import Consistency, Recall
+    from blackboard.memory.survivors import Survivors
     from blackboard.memory.view import View
     from blackboard.memory.views import Views
 
@@ -35,10 +40,15 @@ class Memory:
     """
 
     def __init__(
-        self, records: Records, paths: Paths, embedder: Embedder | None, views: Callable[[], Views] | None = None
+        self,
+        records: Records,
+        paths: Paths,
+        embedder: Embedder | None,
+        views: Callable[[], Views] | None = None,
+        tending: Tending | None = None,
     ) -> None:
         self.records, self.paths, self.embedder = records, paths, embedder
-        self._views = views
+        self._views, self._tending = views, tending
 
     def __repr__(self) -> str:
         return f"<Memory {self.records.namespace}:{self.records.path}>"
@@ -81,7 +91,10 @@ class Memory:
         about a subject may come after those that follow it. If a write fails, others may be stored: the same call again
         finds those and stores the rest.
         """
-        return await remembering.remember(self.records, self.paths, self.embedder, items)
+        remembered = await remembering.remember(self.records, self.paths, self.embedder, items)
+        if self._tending is not None:
+            self._tending.wrote(self.records, self.embedder)
+        return remembered
 
     async def get(self, id: str) -> Record | None:
         """Read a record; None if it was never remembered, was forgotten or has expired."""
@@ -182,6 +195,57 @@ class Memory:
         from blackboard.memory.verify import verify
 
         return await verify(self.records, self.view(), repair=repair)
+
+    async def forget(
+        self,
+        ids: str | Iterable[str] | None = None,
+        *,
+        where: Where | None = None,
+        subject: str | None = None,
+        everything: bool = False,
+        below: bool = False,
+        reason: str = "",
+        actor: str = "",
+    ) -> Receipt:
+        """Forget records for good: by id, by what holds for them, or everything; also of the paths `below`.
+
+        When it returns, the records, what finds them, their vectors and their rows in snapshots are gone from the store, and
+        no recall anywhere that begins from now on returns them; what a record had superseded is valid again. What was
+        remembered meanwhile may stay. The receipt says how many and proves it: `verify_forgotten`. A call that is cut short
+        is brought to its end by whoever tends the path next. Raises ConfigError unless exactly one kind of selection is given.
+        """
+        selection = Selection.of(ids, where, subject, everything=everything)
+        why = Why(reason, actor)
+        receipt = await forgetting.forget(self.records, selection, why)
+        if below:
+            others = await forgetting.forget_below(self.records, self.paths, selection, why)
+            receipt = replace(receipt, below=others)
+        return receipt
+
+    async def receipts(self, limit: int = 100) -> list[Receipt]:
+        """Read the newest receipts of what was forgotten here, the newest first."""
+        return await forgetting.receipts(self.records, limit)
+
+    async def verify_forgotten(self, receipt: Receipt) -> Survivors:
+        """Look for what a receipt names in every key of its paths and in what this process knows; see `Survivors`.
+
+        Goes over the names of all keys of the server: an audit, not a thing to do on every request.
+        """
+        from blackboard.memory.survivors import look
+
+        held: list[str] = []
+        if self._views is not None and receipt.path == self.path:
+            frame = await self.view().refresh()
+            held = [name for name, alive in zip(frame.ids, frame.alive, strict=True) if alive]
+        return await look(self.records.store, receipt, held)
+
+    async def tend(self) -> Tended:
+        """Tend the path: clear away what has run out, make missing vectors, keep the budget, renew the snapshot if it is due.
+
+        Done in the background after every `snapshot_every` writes of a process; call it where processes are short. One tends
+        at a time, another is told who it is.
+        """
+        return await tended(self.records, self.embedder)
 
     async def history(self, subject: str, limit: int = 100) -> list[Record]:
         """Read the records about a subject, the current one first, at most `limit`."""
