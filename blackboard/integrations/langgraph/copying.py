@@ -15,7 +15,7 @@ async def copy(engine: Engine, source: str, target: str) -> None:
 
     So a copy can be repeated after a crash at once. Of two that copy to one id at the same time one is told: ThreadGone.
     """
-    copier = Copier(engine.store, engine.namespace, engine.seal)
+    copier = Copier(engine.store, engine.namespace, engine.seal, engine.outside)
     try:
         await copier.copy(source, target)
     except ThreadExists:
