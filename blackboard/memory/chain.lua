@@ -80,13 +80,19 @@ function chain.store(head, log, record)
   record.moved = false
 end
 
+-- Takes rows away: one that leaves, if there is one, and those that were passed over because their record is gone.
+function chain.clear(line, id)
+  if id then line.dead[#line.dead + 1] = id end
+  for i = 1, #line.dead, 1000 do
+    redis.call('ZREM', line.key, unpack(line.dead, i, math.min(i + 999, #line.dead)))
+  end
+end
+
 -- Enters a row; the list of a subject lives as long as the longest of its records.
 function chain.enter(line, id, score, expires)
   local lives = redis.call('PTTL', line.key)
   redis.call('ZADD', line.key, score, id)
-  if #line.dead > 0 then
-    redis.call('ZREM', line.key, unpack(line.dead))
-  end
+  chain.clear(line)
   if expires == '' then
     redis.call('PERSIST', line.key)
   elseif lives == -2 or lives >= 0 and line.now / 1000 + lives < tonumber(expires) then

@@ -22,12 +22,13 @@ if path.overdue(op, now, keep_ms) then return {'TOOLATE'} end
 local row = redis.call('ZSCORE', order_k, id)
 local old = path.record(record_k, now)
 if not row or (old == nil) ~= (only == 'expired') or old and only ~= '' and only ~= old.version then return {'NONE'} end
-local left
+local line, left
 if old then
   if old.content ~= content or old.subject ~= subject then return {'MOVED', old.content, old.subject, {}} end
   if subject ~= '' then
-    local line = chain.of(subject, subject_k, order_k, near, ARGV[9], now)
+    line = chain.of(subject, subject_k, order_k, near, ARGV[9], now)
     left = chain.neighbour(line, id, old.valid_from, tonumber(row), -1)
+    chain.neighbour(line, id, old.valid_from, tonumber(row), 1)
     if #line.asked > 0 then return {'MOVED', content, subject, line.asked} end
   end
 end
@@ -37,7 +38,7 @@ redis.call('XLEN', log_k)
 
 redis.call('DEL', record_k)
 if old and redis.call('GET', content_k) == id then redis.call('DEL', content_k) end
-if old and subject ~= '' then redis.call('ZREM', subject_k, id) end
+if line then chain.clear(line, id) end
 redis.call('ZREM', order_k, id)
 redis.call('ZREM', expiring_k, id)
 redis.call('SREM', pending_k, id)

@@ -52,7 +52,7 @@ local row = redis.call('ZSCORE', order_k, id)
 local place = old and row and tonumber(row) or head.seq + 1
 local stays = old and old.subject == subject and old.valid_from == valid_from
 local leaves = old and old.subject ~= '' and not stays
-local line, before, after, left
+local line, before, after, from, left
 if subject ~= '' and not stays then
   line = chain.of(subject, subject_k, order_k, near, reach, now)
   before = chain.neighbour(line, id, valid_from, place, -1)
@@ -60,8 +60,9 @@ if subject ~= '' and not stays then
   for _, peer in ipairs(line.asked) do asked[#asked + 1] = peer end
 end
 if leaves then
-  local from = chain.of(old.subject, old_subject_k, order_k, near, reach, now)
+  from = chain.of(old.subject, old_subject_k, order_k, near, reach, now)
   left = chain.neighbour(from, id, old.valid_from, place, -1)
+  if old.subject ~= subject then chain.neighbour(from, id, old.valid_from, place, 1) end
   for _, peer in ipairs(from.asked) do asked[#asked + 1] = peer end
 end
 if #asked > 0 then return {'MOVED', old and old.content or '', old and old.subject or '', asked} end
@@ -128,7 +129,7 @@ if vid ~= '' or without == 'none' then
 elseif without == 'pend' then
   redis.call('SADD', pending_k, id)
 end
-if leaves and old.subject ~= subject then redis.call('ZREM', old_subject_k, id) end
+if leaves and old.subject ~= subject then chain.clear(from, id) end
 if line then chain.enter(line, id, valid_from, expires) end
 if left then chain.resume(left, id, old.valid_until, old.superseded_by) end
 if before and left and before.id == left.id then before = left end

@@ -79,8 +79,9 @@ class Records:
     async def put(self, body: Body, *, over: Stored | None = None) -> Record:
         """Store a record, or find the one with the same content, if the body names no id; then `duplicate` is set.
 
-        An id that is named is the identity: what stands there gets its next version. What was read and is
-        given as `over` is replaced only if it has still that version: RecordConflict, RecordMissing. Raises EmbedderMismatch for a vector of another space, StoreRegressed.
+        An id that is named is the identity: what stands there gets its next version. What was read and is given as `over`
+        is replaced only if it still has that version: RecordConflict, RecordMissing. Raises EmbedderMismatch for a vector
+        of another space, StoreRegressed.
         """
         return (await self._put([Put.of(self.keys, self.store.op_id(), body, over)]))[0]
 
