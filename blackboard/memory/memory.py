@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from blackboard.errors import ConfigError
 from blackboard.keys import path_segments
-from blackboard.memory import forgetting, listing, remembering
+from blackboard.memory import forgetting, listing, portable, remembering
 from blackboard.memory.embedder import Embedder, Space
 from blackboard.memory.filters import Where
 from blackboard.memory.forgetting import Selection, Why
 from blackboard.memory.listing import Changes, Page
 from blackboard.memory.new import Edit, Labels, Life, New, Said
 from blackboard.memory.paths import Paths
+from blackboard.memory.portable import Existing, Imported
 from blackboard.memory.receipt import Receipt
 from blackboard.memory.record import Record, Token
 from blackboard.memory.records import Records
@@ -238,6 +239,19 @@ class Memory:
             frame = await self.view().refresh()
             held = [name for name, alive in zip(frame.ids, frame.alive, strict=True) if alive]
         return await look(self.records.store, receipt, held)
+
+    def export(self, *, vectors: bool = True) -> AsyncIterator[bytes]:
+        """Yield every record as a line of JSON, between a header and an end that carries counts and a digest."""
+        return portable.export(self.records, vectors=vectors)
+
+    async def import_(self, file: BinaryIO, *, existing: Existing = "refuse") -> Imported:
+        """Store exported records under their ids; a file that is cut, changed or foreign is refused as a whole.
+
+        Of ids that are here already: all is refused, or those here are kept, or replaced. Vectors of another embedding space
+        are left out and made when the path is tended. After an outage the same call with `keep` goes on. Raises ConfigError
+        naming the line; nothing was stored then.
+        """
+        return await portable.import_(self.records, self.paths, self.embedder, file, existing)
 
     async def tend(self) -> Tended:
         """Tend the path: clear away what has run out, make missing vectors, keep the budget, renew the snapshot if it is due.
