@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from typing import Any, cast
+from typing import Any
 
 from langgraph.checkpoint.base import Checkpoint
 from langgraph.constants import START
@@ -38,6 +38,7 @@ def _coming(values: dict[str, Any]) -> Iterator[str]:
             yield channel.removeprefix(BRANCH)
         elif channel.startswith(JOIN):
             awaited, _, node = channel.removeprefix(JOIN).rpartition(":")
-            seen: Collection[str] = cast("tuple[Any, ...]", value)[0] if isinstance(value, tuple) else value
+            # The names that have come; of a deferred node a pair of them and whether everything else has ended.
+            seen: Collection[str] = value[0] if hasattr(value, "__getitem__") else value
             if len("+".join(seen)) == len(awaited):
                 yield node
