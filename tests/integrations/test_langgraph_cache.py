@@ -225,6 +225,16 @@ async def test_a_value_of_a_class_that_is_unknown_here_is_a_miss(cache: Blackboa
     assert await theirs.aget([(("a",), "k")]) == {(("a",), "k"): [1]}
 
 
+@pytest.mark.filterwarnings("ignore")
+async def test_a_graph_hears_of_a_result_that_cannot_be_cached(cache: BlackboardCache[Any]) -> None:
+    built = StateGraph(State).add_node(
+        "n", lambda _: {"pair": Order(price=1)}, cache_policy=CachePolicy(key_func=asked)
+    )
+    graph: Any = built.add_edge(START, "n").add_edge("n", END).compile(cache=cache)
+    with pytest.raises(EncodeError, match=r"classes=\[Order\]"):
+        await graph.ainvoke({"messages": [HumanMessage("one")]})
+
+
 async def test_bad_input_is_refused_before_anything_is_sent(cache: BlackboardCache[Any]) -> None:
     for namespace, key in ((("a", ""), "k"), (("a",), ""), (("a",), "k" * 2000)):
         with pytest.raises(ConfigError, match="1 to 1024 bytes"):
