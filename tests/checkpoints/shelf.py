@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from blackboard.checkpoints.channels import Channel, Items, Keep, Ref, Value, digest
+from blackboard.checkpoints.channels import Channel, Items, Keep, Moved, Ref, Value, digest
 from blackboard.checkpoints.log import Log
 from blackboard.checkpoints.state import StateChannels
 
@@ -23,7 +23,7 @@ class Shelf:
 
     def put(self, channel: Channel) -> Ref:
         match channel:
-            case Keep(ref):
+            case Keep(ref) | Moved(ref):
                 return ref
             case Value(data):
                 return Ref("value", inline=data, digest=digest(data))
