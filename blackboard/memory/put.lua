@@ -66,8 +66,10 @@ if leaves then
   for _, peer in ipairs(from.asked) do asked[#asked + 1] = peer end
 end
 if #asked > 0 then return {'MOVED', old and old.content or '', old and old.subject or '', asked} end
-redis.call('ZCARD', expiring_k)
-redis.call('SCARD', pending_k)
+-- Of an id that is new nothing can be left that would have to be taken away.
+local fresh = not old and not row
+if not fresh or ttl_ms ~= '' then redis.call('ZCARD', expiring_k) end
+if not fresh or without == 'pend' then redis.call('SCARD', pending_k) end
 redis.call('XLEN', log_k)
 
 -- The record.
@@ -83,7 +85,7 @@ end
 if old then created = old.created elseif created == '' then created = guard.text(now) end
 local keeps = old and vector == '' and without == 'keep'
 local vid = keeps and old.vid or vector ~= '' and seq or ''
-if not old then redis.call('DEL', record_k) end
+if row and not old then redis.call('DEL', record_k) end
 local fields, absent = {}, {}
 local function set(name, value)
   if value == '' then
@@ -109,25 +111,25 @@ set('expires', expires)
 set('vid', vid)
 if not keeps then set('vector', vector) end
 redis.call('HSET', record_k, unpack(fields))
-if #absent > 0 then redis.call('HDEL', record_k, unpack(absent)) end
+if old and #absent > 0 then redis.call('HDEL', record_k, unpack(absent)) end
 
 -- What finds it.
 if old and old_content ~= content and redis.call('GET', old_content_k) == id then redis.call('DEL', old_content_k) end
 redis.call('SET', content_k, id)
 if not old then redis.call('ZADD', order_k, seq, id) end
 if not row then head.count = head.count + 1 end
-if expires == '' then
+if expires == '' and not fresh then
   redis.call('PERSIST', record_k)
   redis.call('ZREM', expiring_k, id)
-else
+elseif expires ~= '' then
   redis.call('PEXPIREAT', record_k, expires)
   redis.call('PEXPIREAT', content_k, expires)
   redis.call('ZADD', expiring_k, expires, id)
 end
-if vid ~= '' or without == 'none' then
-  redis.call('SREM', pending_k, id)
-elseif without == 'pend' then
+if vid == '' and without == 'pend' then
   redis.call('SADD', pending_k, id)
+elseif not fresh and (vid ~= '' or without == 'none') then
+  redis.call('SREM', pending_k, id)
 end
 if leaves and old.subject ~= subject then chain.clear(from, id) end
 if line then chain.enter(line, id, valid_from, expires) end
