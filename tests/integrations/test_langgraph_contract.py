@@ -160,3 +160,10 @@ async def test_a_contract_that_is_none() -> None:
     savers: Any = None
     with pytest.raises(KeyError, match="no_such_promise"):
         await SaverContract(savers).run(["no_such_promise"])
+
+
+def test_the_reference_names_every_contract() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "langgraph.md").read_text("utf-8")
+    for contract in SaverContract.contracts.values():
+        needs = ", ".join(f"`{need}`" for need in contract.needs)
+        assert f"| `{contract.name}` | {' '.join(contract.promise.split())} | {needs} |" in page
