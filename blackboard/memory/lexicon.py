@@ -114,9 +114,7 @@ class Lexicon:
         for word, times in Counter(words).items():
             rows, occurrences = self._occurrences(word, alive)
             counts[rows] = occurrences
-            reached = rows if not before else np.unique(np.concatenate([rows, *(follow[rows] for follow in after)]))
-            reached = reached[reached >= 0]
-            reached = reached[alive[reached]]
+            reached = _reached(rows, after, alive)
             together = _together(counts, [rows[reached] for rows in chain])
             counts[rows] = 0
             value = times * idf(len(reached), living)
@@ -207,3 +205,15 @@ def _inverse(before: Rows) -> Rows:
     known = np.flatnonzero(before >= 0)
     after[before[known]] = known
     return after
+
+
+def _reached(rows: Rows, after: Sequence[Rows], alive: Mask) -> Rows:
+    """Give living rows and the living ones that are read together with them."""
+    if not after:
+        return rows
+    marked = np.zeros(len(alive), np.bool_)
+    marked[rows] = True
+    for follow in after:
+        following = follow[rows]
+        marked[following[following >= 0]] = True
+    return np.flatnonzero(marked & alive)

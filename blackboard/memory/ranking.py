@@ -24,7 +24,13 @@ NEIGHBOUR = 0.5
 """What the record before counts beside the record itself, the one before that half of it, and so on."""
 
 POOL = 100
-"""Rows compared exactly in a first round, at least; five per hit if that is more."""
+"""Rows whose vectors are compared in a first round, at least; five per hit if that is more."""
+FEW = 2_000
+"""Rows that are all compared, whatever they promise."""
+TIE = 1e-9
+"""By how much a row that was compared goes before one that could at most be as near."""
+MOST = 16
+"""Up to how many times the rows of the first round are compared before the best of them are taken as they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,54 +144,76 @@ class Ranking:
     def __len__(self) -> int:
         return int(np.count_nonzero(self._open))
 
-    def drop(self, row: int) -> None:
-        """Take a row out."""
-        self._open[row] = False
-
     def best(self, k: int) -> list[Ranked]:
         """Return the `k` best rows, the best first; fewer only if there are fewer. Of equal ones the earlier row.
 
-        Exact: rows whose vector has not been compared stand at the most that they could score, until none of them could
-        be among the best. (What an index of codes reports as its best counts as such.)
+        Rows whose vector has not been compared stand at the most that they could score, and the most promising are
+        compared until none of them could be among the best. So it is exact, unless the promising are more than 1,600
+        (80 per hit, if that is more): then it is the best of those. What an index of codes reports as nearest counts as such.
         """
         k = min(k, len(self))
         if k <= 0:
             return []
-        self._survey(max(POOL, 5 * k))
-        reach = max(POOL, 4 * k)
+        if self._vectors_alone:
+            return self._nearest(k)
+        reach = pool = max(POOL, 5 * k)
+        self._survey(pool)
         while True:
-            scores = np.where(self._open, self._scores(), -np.inf)
-            first = _largest(scores, k)
-            if self._compared(first):
+            scores, compared = np.where(self._open, self._scores(), -np.inf), self._compared
+            first = _largest(scores if reach <= MOST * pool else np.where(compared, scores, -np.inf), k)
+            if compared[first].all():
                 return [Ranked(row, self._parts(row)) for row in first.tolist()]
             self._compare(_largest(scores, min(reach, len(scores))))
             reach *= 4
 
+    def _nearest(self, k: int) -> list[Ranked]:
+        """Return the best rows where nothing but their own vectors counts."""
+        assert self._vector is not None
+        rows, scores = self._frame.dense(self._vector, self._open, k)
+        self._nearness[rows] = self._near(scores)
+        return [Ranked(row, self._parts(row)) for row in rows.tolist()]
+
     def _survey(self, pool: int) -> None:
-        """Compare the nearest rows, and learn what the others cannot exceed."""
+        """Compare the nearest rows, and learn what the others cannot exceed; compare all if they are few."""
         wanted = self._open.copy()
         for before in self._chain[1:]:
             wanted[before[self._open & (before >= 0)]] = True
         wanted &= ~self._known
         if self._vector is None or not wanted.any():
             return
+        if np.count_nonzero(wanted) <= FEW:
+            self._know(np.flatnonzero(wanted))
+            return
         rows, scores = self._frame.dense(self._vector, wanted, pool)
-        self._nearness[wanted] = self._near(scores[-1:])[0] if len(rows) else 0.0
+        self._nearness[wanted] = self._near(scores[-1:])[0] - TIE
         self._nearness[rows] = self._near(scores)
         self._known[rows] = True
-        if len(rows) < pool:
-            self._known[:] = True
-
-    def _compared(self, rows: Rows) -> bool:
-        return all(bool(self._known[before[rows]][before[rows] >= 0].all()) for before in self._chain)
 
     def _compare(self, rows: Rows) -> None:
         """Compare rows, and those before them, exactly."""
-        needed = np.unique(np.concatenate([before[rows] for before in self._chain]))
-        needed = needed[(needed >= 0) & ~self._known[needed]]
-        if self._vector is not None and len(needed):
-            self._nearness[needed] = self._near(self._frame.nearness(self._vector, needed))
-        self._known[needed] = True
+        needed = np.zeros(self._frame.size, np.bool_)
+        for before in self._chain:
+            reached = before[rows]
+            needed[reached[reached >= 0]] = True
+        self._know(np.flatnonzero(needed & ~self._known))
+
+    def _know(self, rows: Rows) -> None:
+        if self._vector is not None and len(rows):
+            self._nearness[rows] = self._near(self._frame.nearness(self._vector, rows))
+        self._known[rows] = True
+
+    @property
+    def _compared(self) -> Mask:
+        """Which rows are known with all that stand before them."""
+        compared = self._known.copy()
+        for before in self._chain[1:]:
+            compared &= self._known[before] | (before < 0)
+        return compared
+
+    @property
+    def _vectors_alone(self) -> bool:
+        weights = self._weights
+        return not (weights.lexical or weights.recency or weights.importance or weights.context)
 
     def _near(self, scores: Scores) -> Values:
         wide = scores.astype(np.float64)
@@ -275,9 +303,10 @@ def _largest(scores: NDArray[Any], k: int) -> Rows:
     """Find the places of the `k` largest scores above -inf, the largest first, of equal ones the first."""
     if k < len(scores):
         least = np.partition(scores, len(scores) - k)[len(scores) - k]
-        places = np.flatnonzero(scores >= least)
+        larger = np.flatnonzero(scores > least)
+        places = np.sort(np.concatenate([larger, np.flatnonzero(scores == least)[: k - len(larger)]]))
     else:
         places = np.arange(len(scores))
     places = places[scores[places] > -np.inf]
-    order = np.argsort(-scores[places], kind="stable")[:k]
-    return places[order]
+    best: Rows = places[np.argsort(-scores[places], kind="stable")[:k]]
+    return best

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import NamedTuple
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from blackboard.errors import ConfigError
+from blackboard.memory import ranking
 from blackboard.memory.embedder import Metric, Space
 from blackboard.memory.frame import Frame
 from blackboard.memory.index import Kind
@@ -89,6 +91,7 @@ class Case(NamedTuple):
     k: int
     open: float
     bare: float
+    few: int
 
 
 cases = st.builds(
@@ -108,6 +111,7 @@ cases = st.builds(
     k=st.sampled_from([1, 3, 20, 500]),
     open=st.sampled_from([1.0, 0.5, 0.02]),
     bare=st.sampled_from([0.0, 0.3, 1.0]),
+    few=st.sampled_from([0, 2000]),
 )
 
 
@@ -120,21 +124,22 @@ def test_the_best_are_those_of_comparing_everything(case: Case) -> None:
     words = [VOCABULARY[int(at)] for at in chance.integers(0, 30, 3)]
     mask = frame.alive & (chance.random(case.rows) < case.open)
     wanted = plainly(frame, mask, vector, words, case.weights)
-    ranked = Ranking(frame, mask, vector=vector, words=words, weights=case.weights, at=30 * DAY).best(case.k)
-    assert len(ranked) == min(case.k, int((wanted > -np.inf).sum()))
-    assert [one.score for one in ranked] == pytest.approx(sorted(wanted, reverse=True)[: len(ranked)], abs=1e-6)
-    assert [one.score for one in ranked] == pytest.approx([wanted[one.row] for one in ranked], abs=1e-6)
+    with patch.multiple(ranking, FEW=case.few, POOL=3, MOST=1000):
+        found = Ranking(frame, mask, vector=vector, words=words, weights=case.weights, at=30 * DAY).best(case.k)
+    assert len(found) == min(case.k, int((wanted > -np.inf).sum()))
+    assert [one.score for one in found] == pytest.approx(sorted(wanted, reverse=True)[: len(found)], abs=1e-6)
+    assert [one.score for one in found] == pytest.approx([wanted[one.row] for one in found], abs=1e-6)
 
 
 def test_asking_for_more_goes_on_where_it_was() -> None:
     frame = frame_of(500, 3)
     vector = np.random.default_rng(4).standard_normal(8).astype(np.float32)
-    ranking = Ranking(frame, frame.alive, vector=vector, words=["w1"], weights=Weights(), at=0)
-    few = ranking.best(5)
-    assert ranking.best(50)[:5] == few
-    everything = ranking.best(1000)
+    made = Ranking(frame, frame.alive, vector=vector, words=["w1"], weights=Weights(), at=0)
+    few = made.best(5)
+    assert made.best(50)[:5] == few
+    everything = made.best(1000)
     assert everything[:5] == few
-    assert len(everything) == len(ranking) < 500
+    assert len(everything) == len(made) < 500
 
 
 def test_few_vectors_are_compared() -> None:
@@ -150,9 +155,24 @@ def test_few_vectors_are_compared() -> None:
 
     frame.nearness = counted  # type: ignore[method-assign]
     vector = np.random.default_rng(6).standard_normal(8).astype(np.float32)
-    ranking = Ranking(frame, frame.alive, vector=vector, words=["w1", "w2"], weights=Weights(), at=0)
-    assert len(ranking.best(10)) == 10
+    made = Ranking(frame, frame.alive, vector=vector, words=["w1", "w2"], weights=Weights(), at=0)
+    assert len(made.best(10)) == 10
     assert compared <= 500
+
+
+def test_what_is_compared_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where too many promise too much, those that were compared are ranked, and by their true scores."""
+    monkeypatch.setattr(ranking, "FEW", 0)
+    monkeypatch.setattr(ranking, "MOST", 1)
+    frame = frame_of(3000, 9, bare=0)
+    vector = np.random.default_rng(8).standard_normal(8).astype(np.float32)
+    weights = Weights(lexical=0.01, recency=0.9, half_life=1e9)
+    made = Ranking(frame, frame.alive, vector=vector, words=["w3"], weights=weights, at=30 * DAY)
+    ranked = made.best(10)
+    assert len({one.row for one in ranked}) == 10
+    assert int(made._known.sum()) - int((~frame.alive).sum()) <= 300
+    wanted = plainly(frame, frame.alive, vector, ["w3"], weights)
+    assert [one.score for one in ranked] == pytest.approx([wanted[one.row] for one in ranked])
 
 
 def test_codes_find_what_comparing_everything_finds() -> None:
