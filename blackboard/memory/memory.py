@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from blackboard.errors import ConfigError
 from blackboard.keys import path_segments
-from blackboard.memory import forgetting, listing, portable, remembering
+from blackboard.memory import consolidation, forgetting, listing, portable, remembering
+from blackboard.memory.consolidation import Applied, Merge, Merged, Plan
 from blackboard.memory.embedder import Embedder, Space
 from blackboard.memory.filters import Where
 from blackboard.memory.forgetting import Selection, Why
@@ -239,6 +240,29 @@ class Memory:
             frame = await self.view().refresh()
             held = [name for name, alive in zip(frame.ids, frame.alive, strict=True) if alive]
         return await look(self.records.store, receipt, held)
+
+    async def consolidate(
+        self, where: Where | None = None, *, vectors: float = consolidation.VECTORS, words: float = consolidation.WORDS
+    ) -> Plan:
+        """Plan what could be put together: current records that say nearly the same; nothing is written by that.
+
+        Two records without subjects are near-duplicates if their metadata and every word with a digit in it are equal, the
+        cosine of their vectors is at least `vectors`, and they share at least `words` of their words; in a group every two
+        are. What such measures cannot see, a "not" in a long sentence for one, is for whoever looks at the plan.
+        """
+        return await consolidation.plan(self.records, self.embedder, where, vectors=vectors, shared=words)
+
+    async def apply(self, plan: Plan, *, merge: Merge | None = None) -> Applied:
+        """Put the groups of a plan together: one new record for each, by which its sources are superseded, not forgotten.
+
+        Each group changes as a whole, and only if no source has changed since it was planned. `merge` makes the text, of a
+        language model for one; without it the longest text stands. Raises LeaseHeld, LeaseLost; what was merged stays so.
+        """
+        return await consolidation.apply(self.records, self.embedder, plan, merge)
+
+    async def undo(self, merged: Merged) -> int:
+        """Take a merged record apart again: what it superseded is current; returns how many records are."""
+        return await consolidation.undo(self.records, merged)
 
     def export(self, *, vectors: bool = True) -> AsyncIterator[bytes]:
         """Yield every record as a line of JSON, between a header and an end that carries counts and a digest."""

@@ -35,7 +35,8 @@ class Imported:
 async def export(source: Records, *, vectors: bool = True) -> AsyncIterator[bytes]:
     """Yield every record as a line, in order of first write, between a header and an end.
 
-    The last line carries the count and the SHA-256 of the lines before. What is written meanwhile may come or not.
+    The last line carries the count and the SHA-256 of the lines before. What is written meanwhile may come or not. What a
+    consolidation has put together comes as the one record that stands for it.
     """
     tail = await source.tail(0, 1)
     head = Header(
@@ -48,6 +49,8 @@ async def export(source: Records, *, vectors: bool = True) -> AsyncIterator[byte
     yield line
     async for page in source.walk(PAGE, vectors=vectors):
         for stored in page:
+            if stored.record.superseded_by is not None and stored.record.subject is None:
+                continue
             line = RecordLine.of(stored, vectors=vectors).spell()
             seal.update(line)
             count += 1

@@ -127,12 +127,16 @@ class Records:
         """Give a record the vector that was made of this version of it; False if it is gone or has another by now."""
         where = self.keys
         names = [where.head, where.log, where.order, where.pending, where.ops, where.record(id)]
-        incarnation, seq = ("", 0) if self.known is None else (self.known.incarnation, self.known.seq)
-        args: list[Part] = [self.store.op_id(), self._keep_ms, incarnation, seq, id, version, space, vector]
+        args: list[Part] = [*self.shown(), id, version, space, vector]
         reply = await self.store.call(_VECTOR, names, args)
         if reply[0] not in (b"OK", b"NONE"):
             raise refusal(self.namespace, self.path, id, reply, space)
         return bool(reply[0] == b"OK")
+
+    def shown(self) -> list[Part]:
+        """What every script that writes is shown first: a new op id, how long it counts, and what is known of the path."""
+        incarnation, seq = ("", 0) if self.known is None else (self.known.incarnation, self.known.seq)
+        return [self.store.op_id(), self._keep_ms, incarnation, seq]
 
     async def get(self, id: str) -> Record | None:
         """Read one record; None if it is not there."""
