@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -21,6 +21,7 @@ __all__ = ["Reader", "Reading", "Snapshot"]
 
 _READ = Script("blackboard.checkpoints", "read.lua", prelude=("thread.lua",), read_only=True)
 _DECLARED = Script("blackboard.checkpoints", "declared.lua", prelude=("thread.lua",), read_only=True)
+_ANCESTORS = Script("blackboard.checkpoints", "ancestors.lua", prelude=("thread.lua",), read_only=True)
 _HISTORY = Script("blackboard.checkpoints", "history.lua", prelude=("thread.lua",), read_only=True)
 
 log = logger("checkpoints")
@@ -143,6 +144,40 @@ class Reader:
                 return self._listed(thread, lineage, reply[2::2], found)
         raise _restless(thread)
 
+    async def ancestors(
+        self, thread: str, lineage: str, start: tuple[str | None, bool], most: int, channels: Collection[str]
+    ) -> tuple[list[Snapshot], str | None]:
+        """Read at most so many ancestors in one trip, and tell where the next page begins; see `ancestry.until_met`.
+
+        `start` is a checkpoint, None for the newest, and whether the page begins with it or with its parent. Raises
+        ServerRefused where scripts may not touch keys which they do not declare.
+        """
+        where = keys.ThreadKeys.of(self._namespace, thread)
+        first, inclusive = start
+        args: list[str | int] = ["" if first is None else keys.encode(first), int(inclusive), most, MOST_ITEMS]
+        args += [where.checkpoints(lineage), where.logs(lineage), where.writes("-", lineage)[:-1]]
+        args += [keys.encode(name, "channel") for name in channels]
+        names = [where.meta, where.latest(lineage), where.history(lineage), where.values]
+        reply = await self._store.call(_ANCESTORS, names, args)
+        if reply[0] == b"REGRESSED":
+            raise _regressed(thread, reply[1].decode())
+        if reply[0] == b"CORRUPT":
+            raise _corrupt(thread, reply[1].decode())
+        found, long, wanted = list[Snapshot](), list[Manifest](), set(channels)
+        for name, data, pending, values, logs in reply[2:]:
+            manifest = open_manifest(self._seal, thread, lineage, parse(keys.decode(name.decode()), data))
+            manifest = replace(manifest, refs={n: ref for n, ref in manifest.refs.items() if n in wanted})
+            wanted -= manifest.refs.keys()
+            if logs == b"":
+                long.append(manifest)
+            else:
+                contents = dict(_contents(thread, manifest, values, logs))
+                found.append(Snapshot(manifest, contents, _pairs(pending)))
+        found = [self._filled(thread, lineage, one) for one in await self._fetched(thread, found)]
+        found += await self.contents(thread, lineage, long) if long else []
+        following = keys.decode(reply[1].decode()) if len(reply) > 1 and reply[1] else None
+        return found, following
+
     async def contents(self, thread: str, lineage: str, manifests: Sequence[Manifest]) -> list[Snapshot]:
         """Read what manifests refer to and the writes pending on them, each stored item once, in one trip.
 
@@ -261,10 +296,7 @@ class _Place:
             case b"REGRESSED":
                 raise _regressed(thread, reply[1].decode())
             case b"CORRUPT":
-                raise CorruptValue(
-                    f"checkpoint {reply[1].decode()!r} of thread {thread!r} is not what was written",
-                    thread=thread, checkpoint=reply[1].decode(),
-                )  # fmt: skip
+                raise _corrupt(thread, reply[1].decode())
             case _:
                 _, now, meta, name, data, values, logs, pending, opened = reply
                 manifest = parse(keys.decode(name.decode()), data)
@@ -320,6 +352,12 @@ def _pairs(flat: Sequence[Any]) -> dict[str, bytes]:
 def _regressed(thread: str, lost: str) -> StoreRegressed:
     return StoreRegressed(
         f"the store has lost the {lost} of thread {thread!r}, which it had acknowledged", thread=thread, lost=lost
+    )
+
+
+def _corrupt(thread: str, checkpoint: str) -> CorruptValue:
+    return CorruptValue(
+        f"checkpoint {checkpoint!r} of thread {thread!r} is not what was written", thread=thread, checkpoint=checkpoint
     )
 
 

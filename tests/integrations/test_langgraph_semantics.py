@@ -268,8 +268,26 @@ async def test_round_trips(saver: BlackboardSaver, thread: str, monkeypatch: pyt
     assert trips == ["call"] * 2
     await latest(saver, thread)
     assert trips == ["call"] * 3
+    await saver.aget_delta_channel_history(config=config(thread), channels=["d", "items"])
+    assert trips == ["call"] * 4
     await ids(saver, config(thread), limit=10)
-    assert trips == ["call"] * 4 + ["batch"]
+    assert trips == ["call"] * 5 + ["batch"]
+
+
+async def test_a_delta_history_begins_at_the_parent(saver: BlackboardSaver, thread: str) -> None:
+    """What the checkpoint itself holds is not its history, whether it is named or the newest; as with InMemorySaver."""
+    memory: Any = InMemorySaver()
+    for one in (saver, memory):
+        where = config(thread)
+        steps: list[dict[str, int]] = [{"d": 1}, {}, {"d": 3, "e": 1}, {"d": 4}]
+        for version, (name, values) in enumerate(zip("abcd", steps, strict=True)):
+            where = await put(one, where, checkpoint(name, dict.fromkeys(values, version), **values))
+            await one.aput_writes(where, [("d", name), ("e", name)], "task")
+    for place in (config(thread), config(thread, "d"), config(thread, "c"), config(thread, "a")):
+        found, expected = [
+            await one.aget_delta_channel_history(config=place, channels=["d", "e"]) for one in (saver, memory)
+        ]
+        assert found == expected
 
 
 async def test_versions_count_on(saver: BlackboardSaver) -> None:
