@@ -48,7 +48,7 @@ async def test_plan_writes_nothing(store: Store) -> None:
 async def test_applied(store: Store) -> None:
     """One record stands for its sources, which are kept, and found only by those who ask for what was valid before."""
     memory = await filled(store)
-    before = store.server_time()
+    before = max(record.created for record in await memory.list())
     done = await memory.apply(await memory.consolidate())
     (merged,) = done.merged
     assert (set(merged.sources), done.skipped) == ({"a", "b", "c"}, ())
