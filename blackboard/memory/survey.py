@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from blackboard.errors import CorruptValue
 from blackboard.keys import decode
@@ -48,9 +49,11 @@ class Survey:
             return None
         self, where, store = cls(head), records.keys, records.store
         names = [name async for name in _names(records)]
-        self.order, self.expiring = await _scores(records, where.order), await _scores(records, where.expiring)
-        self.pending = {one.decode() for one in await store.command("SMEMBERS", where.pending)}
-        self.registered = {one.decode() for one in await store.command("SMEMBERS", where.chunks)}
+        order, expiring, pending, chunks = await store.batch(
+            [_scored(where.order), _scored(where.expiring), ("SMEMBERS", where.pending), ("SMEMBERS", where.chunks)]
+        )
+        self.order, self.expiring = _scores(order), _scores(expiring)
+        self.pending, self.registered = {one.decode() for one in pending}, {one.decode() for one in chunks}
         await self._read_records(
             records, sorted({*_under(names, "record:"), *self.order, *self.expiring, *self.pending})
         )
@@ -84,10 +87,11 @@ class Survey:
         digests = _under(names, "content:")
         owners = await _each(records, [("GET", where.content(digest)) for digest in digests])
         self.contents = {
-            digest: owner.decode() for digest, owner in zip(digests, owners, strict=True) if isinstance(owner, bytes)
+            digest: owner.decode() for digest, owner in zip(digests, owners, strict=True) if owner is not None
         }
-        for subject in _under(names, "subject:"):
-            self.subjects[subject] = await _scores(records, where.subject(subject))
+        subjects = _under(names, "subject:")
+        rows = await _each(records, [_scored(where.subject(subject)) for subject in subjects])
+        self.subjects = {subject: _scores(found) for subject, found in zip(subjects, rows, strict=True)}
         chunks = _under(names, "chunk:")
         lives = await _each(records, [("PTTL", where.chunk(name)) for name in chunks])
         self.chunks = {name: life == -1 for name, life in zip(chunks, lives, strict=True) if life != -2}
@@ -97,7 +101,7 @@ class Survey:
         while more:
             tail = await records.tail(after)
             self.log += tail.changes
-            after, more = (tail.changes[-1].seq, True) if tail.changes else (after, False)
+            after, more = tail.changes[-1].seq if tail.changes else after, tail.more
 
 
 async def _names(records: Records) -> AsyncIterator[str]:
@@ -106,7 +110,7 @@ async def _names(records: Records) -> AsyncIterator[str]:
     for primary in await records.store.primaries():
         cursor = b"0"
         while True:
-            cursor, keys = await primary.command("SCAN", cursor, "MATCH", f"{start}*", "COUNT", 1000)
+            cursor, keys = await primary.command("SCAN", cursor, "MATCH", f"{start}*", "COUNT", 5000)
             for key in keys:
                 yield key.decode().removeprefix(start)
             if cursor == b"0":
@@ -118,13 +122,16 @@ def _under(names: Sequence[str], kind: str) -> list[str]:
     return sorted({decode(name.removeprefix(kind)) for name in names if name.startswith(kind)})
 
 
-async def _scores(records: Records, key: str) -> dict[str, int]:
-    reply = await records.store.command("ZRANGEBYSCORE", key, "-inf", "+inf", "WITHSCORES")
+def _scored(key: str) -> tuple[str, ...]:
+    return ("ZRANGEBYSCORE", key, "-inf", "+inf", "WITHSCORES")
+
+
+def _scores(reply: Sequence[bytes]) -> dict[str, int]:
     return {one.decode(): int(float(score)) for one, score in zip(reply[::2], reply[1::2], strict=True)}
 
 
-async def _each(records: Records, commands: Sequence[tuple[Part, ...]]) -> list[bytes | int | None]:
-    found: list[bytes | int | None] = []
+async def _each(records: Records, commands: Sequence[tuple[Part, ...]]) -> list[Any]:
+    found: list[Any] = []
     for start in range(0, len(commands), PAGE):
         found += await records.store.batch(commands[start : start + PAGE])
     return found

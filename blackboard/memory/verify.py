@@ -70,6 +70,5 @@ async def _changed(records: Records, since: Token) -> set[str]:
     while more:
         tail = await records.tail(after)
         changed |= {change.id for change in tail.changes}
-        more = bool(tail.changes)
-        after = tail.changes[-1].seq if tail.changes else after
+        after, more = tail.changes[-1].seq if tail.changes else after, tail.more
     return changed
