@@ -89,12 +89,12 @@ def _problems(model: type[BaseModel], found: Mapping[str, Any]) -> Iterator[tupl
 
 
 def _unknown(name: str, model: type[BaseModel]) -> str:
-    known = {field: field for field in sorted(model.model_fields)}
-    nested = {
-        inner: f"{name}.{inner}"
-        for name, field in model.model_fields.items()
-        if isinstance(field.annotation, type) and issubclass(field.annotation, Table)
-        for inner in field.annotation.model_fields
-    }
-    close = [(nested | known)[match] for match in difflib.get_close_matches(name.lower(), nested | known)]
+    known = {field: [field] for field in sorted(model.model_fields)}
+    nested: dict[str, list[str]] = {}
+    for table, field in model.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, Table):
+            for inner in field.annotation.model_fields:
+                nested.setdefault(inner, []).append(f"{table}.{inner}")
+    matches = difflib.get_close_matches(name.lower(), nested | known)
+    close = [place for match in matches for place in (nested | known)[match]]
     return f"unknown name; did you mean {' or '.join(close)}?" if close else f"unknown name; known: {', '.join(known)}"

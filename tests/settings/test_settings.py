@@ -71,7 +71,7 @@ def test_environment_can_declare_a_namespace_and_hold_json(monkeypatch: pytest.M
 @pytest.mark.parametrize(
     ("variable", "meant"),
     [
-        ("BLACKBOARD_URLL", "backend.url"),
+        ("BLACKBOARD_URLL", "backend.url or artifacts.url"),
         ("BLACKBOARD_BACKEN", "backend"),
         ("BLACKBOARD_BACKEND__URLL", "url"),
         ("BLACKBOARD_NAMESPACES__CHECKPOINT__TLL", "ttl"),
