@@ -83,6 +83,22 @@ async def test_a_breakpoint_suspends_the_idle_ttl(
         assert not await waits(saver, thread)
 
 
+@pytest.mark.parametrize("joined", [True, False], ids=["join", "edge"])
+async def test_a_deferred_node_comes_next(solo: Server, thread: str, joined: bool) -> None:
+    built: Any = StateGraph(Work)
+    for name in ("one", "two", "three"):
+        built.add_node(name, lambda _, name=name: {"done": [name]}).add_edge(START, name)
+    built.add_node("late", lambda _: {"done": ["late"]}, defer=True).add_edge("late", END)
+    built.add_edge(["one", "two"] if joined else "one", "late")
+    async with savers(solo.url, {"idle_ttl": "1h"}, breakpoints=["late"]) as saver:
+        graph = built.compile(checkpointer=saver, interrupt_before=["late"])
+        await graph.ainvoke({"done": []}, config(thread))
+        assert (await graph.aget_state(config(thread))).next == ("late",)
+        assert await waits(saver, thread)
+        assert (await graph.ainvoke(None, config(thread)))["done"] == ["one", "three", "two", "late"]
+        assert not await waits(saver, thread)
+
+
 async def test_at_a_breakpoint_nothing_expires(solo: Server, thread: str) -> None:
     """The thread that came to its end goes after a second; the one that waits stays, and goes on."""
     async with savers(solo.url, {"idle_ttl": "1s"}) as saver:
