@@ -27,11 +27,12 @@ from blackboard.integrations.langgraph import marked, msgpack
 from blackboard.integrations.langgraph.imprint import Imprint, are_messages
 from blackboard.integrations.langgraph.kept import Kept, short
 from blackboard.integrations.langgraph.serializer import BlackboardSerializer
+from blackboard.integrations.langgraph.versions import named, numbered
 
 __all__ = ["Mark", "Spelling", "Stored"]
 
 USUAL = ("v", "ts", "channel_versions", "versions_seen", "updated_channels")
-"""What every checkpoint has beside its id and its values, in the order in which it is stored."""
+"""What every checkpoint has beside its id and its values."""
 
 SHORT = 128
 """Shorter lists and dicts, in bytes, are values: a log costs a key of its own."""
@@ -171,14 +172,20 @@ class Spelling:
 
     def about(self, checkpoint: Checkpoint, metadata: CheckpointMetadata) -> bytes:
         """Spell what of a checkpoint is no channel value, and its metadata; what every checkpoint has needs no names."""
-        usual = [checkpoint.get(name) for name in USUAL]
+        c = checkpoint
+        usual = [
+            c.get("v"),
+            c.get("ts"),
+            numbered(c["channel_versions"], c["versions_seen"], c.get("updated_channels")),
+        ]
         more = {name: value for name, value in checkpoint.items() if name not in {"id", "channel_values", *USUAL}}
         return self._dumps([usual, more, metadata])
 
     def rest(self, manifest: Manifest) -> tuple[Checkpoint, CheckpointMetadata]:
         """Read what `about` spelled; the checkpoint has no values yet."""
         usual, more, metadata = self._loads(manifest.extra)
-        checkpoint = dict(zip(USUAL, usual, strict=True)) | more
+        v, ts, versions = usual
+        checkpoint = dict(zip(USUAL, (v, ts, *named(versions)), strict=True)) | more
         checkpoint |= {"id": manifest.checkpoint, "channel_values": {}}
         return cast("Checkpoint", checkpoint), metadata
 
