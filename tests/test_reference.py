@@ -23,7 +23,8 @@ from blackboard.checkpoints.engine import Write
 from blackboard.claims.shared import Claim
 from blackboard.cli.app import app
 from blackboard.errors import Parked
-from blackboard.runs import lines
+from blackboard.memory import lines as memory_lines
+from blackboard.runs import lines as thread_lines
 from blackboard.runs.portable import export_thread, import_thread
 from blackboard.store.protocol import ErrorReply
 from blackboard.testing.cluster import start_cluster
@@ -101,10 +102,12 @@ def test_commands_are_those_of_the_code() -> None:
     assert set(re.findall(r"(?m)^\| `(--[a-z]+)", text)) == general - {"--help"}
 
 
-def test_lines_of_an_export_are_those_of_the_code() -> None:
-    text = (REFERENCE / "export.md").read_text("utf-8")
+@pytest.mark.parametrize(("page", "lines"), [("export.md", thread_lines), ("memory-export.md", memory_lines)])
+def test_lines_of_an_export_are_those_of_the_code(page: str, lines: ModuleType) -> None:
+    text = (REFERENCE / page).read_text("utf-8")
     rows = {row.split("`")[1]: row for row in re.findall(r"(?m)^\| `[a-z].*$", text)}
-    kinds = {kind.model_fields["line"].default: kind for kind in get_args(lines.Line)}
+    members = get_args(lines.Line)
+    kinds = {kind.model_fields["line"].default: kind for kind in get_args(members[0]) or members}
     assert set(rows) == set(kinds)
     for name, kind in kinds.items():
         assert {field for field in kind.model_fields if f"`{field}`" not in rows[name]} <= {"line"}, name

@@ -1,4 +1,4 @@
-"""The command and its options; what it does is told by subject: server, look, change, files, artifacts."""
+"""The command and its options; what it does is told by subject: server, look, change, files, artifacts, memory."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from blackboard.cli import artifacts, change, files, look, server
+from blackboard.cli import artifacts, change, files, look, memory, server
 from blackboard.cli.session import Session, complain
 from blackboard.errors import BlackboardError, ConfigError
 
@@ -29,7 +29,7 @@ class Complaining(TyperGroup):
 
 app = typer.Typer(
     name="blackboard", cls=Complaining, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
-    help="Look at the threads of a blackboard, mend them, and look after the server that holds them.",
+    help="Look at the threads and memories of a blackboard, mend them, and look after the server that holds them.",
 )  # fmt: skip
 
 
@@ -50,5 +50,5 @@ def options(
 for commands in (server.COMMANDS, look.COMMANDS, change.COMMANDS, files.COMMANDS):
     for name, command in commands.items():
         app.command(name)(command)
-for group in artifacts.GROUPS:
+for group in (*artifacts.GROUPS, *memory.GROUPS):
     app.add_typer(group)

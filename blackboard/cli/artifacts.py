@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO
+from typing import Annotated, Any
 
 import typer
 
@@ -13,8 +12,8 @@ from blackboard.artifacts.ref import SPELLED
 from blackboard.artifacts.store import Stored
 from blackboard.board import Blackboard
 from blackboard.cli import show
+from blackboard.cli.output import whole
 from blackboard.cli.session import AsJson, Session
-from blackboard.errors import ConfigError
 
 __all__ = ["GROUPS"]
 
@@ -51,34 +50,14 @@ def get(
 ) -> None:
     """Copy an artifact out, chunk by chunk; each is compared with its digest."""
     uri, session = artifact if artifact.startswith(SPELLED) else f"{SPELLED}{artifact}", Session.of(context)
-    if out is None:
-        _copy(session, uri, sys.stdout.buffer)
-        return
-    unfinished = out.with_name(f"{out.name}.part")
-    try:
-        with unfinished.open("wb") as file:
-            _copy(session, uri, file)
-        unfinished.replace(out)
-    except OSError as error:
-        unfinished.unlink(missing_ok=True)
-        if isinstance(error, ConnectionError):
-            raise
-        raise ConfigError(
-            f"file {str(out)!r} cannot be written: {error.strerror}; name another", value=str(out)
-        ) from error
-    except BaseException:
-        unfinished.unlink(missing_ok=True)
-        raise
 
-
-def _copy(session: Session, uri: str, file: BinaryIO) -> None:
     async def work(board: Blackboard) -> None:
         async with board.artifacts.open(uri) as opened:
             async for chunk in opened:
                 file.write(chunk)
 
-    session.with_board(work)
-    file.flush()
+    with whole(out) as file:
+        session.with_board(work)
 
 
 @group.command("gc")

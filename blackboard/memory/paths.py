@@ -47,5 +47,10 @@ class Paths:
         top = path.partition(keys.PATH_SEPARATOR)[0]
         return await self._page(keys.children(self.namespace, top), start, end, limit)
 
+    async def count(self, top: str) -> int:
+        """Count the paths in use below a first segment, itself included."""
+        found: int = await self.store.command("ZCARD", keys.children(self.namespace, top))
+        return found
+
     async def _page(self, key: str, start: str, end: str, limit: int) -> list[str]:
         return [row.decode() for row in await self.store.command("ZRANGEBYLEX", key, start, end, "LIMIT", 0, limit)]

@@ -224,7 +224,7 @@ def test_a_bad_file_is_named(command: Command, thread: str, tmp_path: Path) -> N
     file.write_bytes(file.read_bytes()[:-10])
     assert f"{file}, line 7: it is not readable" in command("import", str(file), "--to", "bad", expect=2)
     assert "cannot be opened: No such file" in command("import", str(missing), expect=2)
-    assert "cannot be opened" in command("export", thread, "--out", str(missing / "x"), expect=2)
+    assert "cannot be written" in command("export", thread, "--out", str(missing / "x"), expect=2)
     assert "no thread 'nobody' to export" in command("export", "nobody", "--out", str(missing), expect=1)
     assert list(tmp_path.iterdir()) == [file]
 
