@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from operator import is_
 from typing import Any, TypeGuard
@@ -100,9 +101,9 @@ class Original:
     __slots__ = ("_extra", "_fields", "_given", "_inner", "_kind", "_whole")
 
     def __init__(self, message: Any, inner: Sequence[tuple[str, Any]]) -> None:
-        self._kind = _kind(message)
-        self._fields, self._inner = message.__dict__, inner
-        self._given, self._extra = message.__pydantic_fields_set__, message.__pydantic_extra__
+        self._kind, self._fields = _kind(message), message.__dict__
+        self._inner = [(name, _maker(value)) for name, value in inner]
+        self._given, self._extra = message.__pydantic_fields_set__, _maker(message.__pydantic_extra__)
         self._whole = self._given >= self._fields.keys()
 
     @classmethod
@@ -117,11 +118,11 @@ class Original:
     def copy(self) -> Any:
         """Make a message like it."""
         made, fields = object.__new__(self._kind), self._fields.copy()
-        for name, value in self._inner:
-            fields[name] = _copied(value)
+        for name, make in self._inner:
+            fields[name] = make()
         _set(made, "__dict__", fields)
         _set(made, "__pydantic_fields_set__", self._given if self._whole else self._given.copy())
-        _set(made, "__pydantic_extra__", _copied(self._extra))
+        _set(made, "__pydantic_extra__", self._extra())
         _set(made, "__pydantic_private__", None)
         return made
 
@@ -136,6 +137,11 @@ def _is_plain(value: Any) -> bool:
     if kind is dict:
         return _PLAIN.issuperset(map(type, value)) and all(map(_is_plain, value.values()))
     return kind in _PLAIN
+
+
+def _maker(value: Any) -> Callable[[], Any]:
+    """Give what makes a value like this; most dicts and lists of a message are empty."""
+    return _kind(value) if value is not None and not value else functools.partial(_copied, value)
 
 
 def _copied(value: Any) -> Any:
