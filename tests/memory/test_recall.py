@@ -135,7 +135,9 @@ class TestFilters:
         memory = memory_of(one, Plane())
         near = [New(f"near {n}", metadata={"c": "B"}, embedding=[math.sin(n), math.cos(n)]) for n in range(10_000)]
         far = [New(f"far {n}", f"far{n}", metadata={"c": "A"}, embedding=[100 + n, 0]) for n in range(20)]
-        await memory.remember_all([*near, *far])
+        for start in range(0, len(near), 1_000):
+            await memory.remember_all(near[start : start + 1_000])
+        await memory.remember_all(far)
         found = await memory.recall("", embedding=[0, 0], k=20, where={"c": "A"})
         assert [hit.record.id for hit in found] == [f"far{n}" for n in range(20)]
         assert len(await memory.recall("row near", embedding=[0, 0], k=20, where={"c": "A"})) == 20
