@@ -109,4 +109,44 @@ def import_command(
     show.put_one(asdict(done), as_json=as_json)
 
 
-COMMANDS: Mapping[str, Callable[..., None]] = {"forget": forget, "export": export, "import": import_command}
+def migrate(
+    context: typer.Context,
+    path: PathArgument,
+    *,
+    to: Annotated[
+        Path | None, typer.Option(help="Profile with the namespace's new embedder; without one, the settings' own.")
+    ] = None,
+    query: Annotated[list[str] | None, typer.Option(help="Question to compare by; may be given several times.")] = None,
+    least_overlap: Annotated[float, typer.Option(help="Share of hits that must be the same, 0 to 1.")] = 0.0,
+    rollback: Annotated[bool, typer.Option("--rollback", help="Take the change back.")] = False,
+    settle: Annotated[bool, typer.Option("--settle", help="End the change: the other vectors go.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Bring a path into another embedding space; exit code 1 if both find too little of the same, and nothing changed."""
+    recollection = Recollection.of(context)
+    if rollback and settle:
+        raise ConfigError("say either --rollback or --settle", value=None)
+    if rollback or settle:
+        show.put_one(recollection.with_memory(path, _taken_back if rollback else _settled), as_json=as_json)
+        return
+    embedder = None if to is None else recollection.embedder(to)
+    done = recollection.with_memory(
+        path, lambda memory: memory.migrate(embedder, queries=query or (), least_overlap=least_overlap)
+    )
+    show.put_one(asdict(done), as_json=as_json)
+    if not done.flipped:
+        raise typer.Exit(1)
+
+
+async def _taken_back(memory: Memory) -> dict[str, Any]:
+    standing = await memory.rollback()
+    return {"status": standing.status, "space": standing.space and standing.space.text(), "pending": standing.pending}
+
+
+async def _settled(memory: Memory) -> dict[str, Any]:
+    return {"settled": await memory.settle()}
+
+
+COMMANDS: Mapping[str, Callable[..., None]] = {
+    "forget": forget, "export": export, "import": import_command, "migrate": migrate,
+}  # fmt: skip

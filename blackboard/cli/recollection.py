@@ -17,12 +17,14 @@ from blackboard.cli import show
 from blackboard.cli.output import opened
 from blackboard.cli.session import Session
 from blackboard.errors import ConfigError, CorruptValue
+from blackboard.memory.embedder import Embedder, for_settings
 from blackboard.memory.finding import Finding
 from blackboard.memory.memory import Memory
 from blackboard.memory.paths import Paths
 from blackboard.memory.receipt import Receipt
 from blackboard.memory.record import Record
 from blackboard.memory.survivors import Survivors
+from blackboard.settings import Settings
 
 __all__ = [
     "PathArgument", "Recollection", "Where", "condition", "finding", "hit", "path_of", "put", "receipt_in", "record", "show_survivors",
@@ -80,6 +82,11 @@ class Recollection:
             raise ConfigError(
                 f"{missing.name} is not installed; run: pip install 'agent-blackboard[memory]'", value=missing.name
             ) from missing
+
+    def embedder(self, profile: Path) -> Embedder | None:
+        """Make the embedder that the namespace has with one more profile."""
+        settings = Settings.load(*self.session.profiles, profile)
+        return for_settings(settings.memory_namespace(self.namespace).embedding)
 
     def survivors(self, receipt: Receipt) -> Survivors:
         """Look for what a receipt names, where it was forgotten."""

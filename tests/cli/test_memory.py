@@ -189,6 +189,25 @@ def test_export_and_import(command: Command, tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["cut.jsonl", "records.jsonl"]
 
 
+def test_migrate(command: Command, tmp_path: Path) -> None:
+    """To the embedder of a profile, back, and then for good."""
+    on_board(command, lambda board: board.memory("acme/moved").forget(everything=True))
+    on_board(command, lambda board: board.memory("acme/moved").remember_all(["green tea", "black coffee", "a cup"]))
+    small = tmp_path / "small.toml"
+    small.write_text('[namespaces.memory]\nkind = "memory"\n[namespaces.memory.embedding]\ndimension = 64\n', "utf-8")
+    told = command.json("memory", "migrate", "acme/moved", "--to", str(small), "--query", "tea")
+    assert (told["staged"], told["left"], told["flipped"]) == (3, 0, True)
+    assert "EmbedderMismatch" in command("memory", "search", "acme/moved", "tea", expect=1)
+    assert len(command.json("memory", "search", "acme/moved", "tea", "--words")) == 1
+    back = command.json("memory", "migrate", "acme/moved", "--rollback")
+    assert (back["status"], json.loads(back["space"])["dimension"]) == ("returned", 512)
+    assert len(command.json("memory", "search", "acme/moved", "tea")) == 3
+    assert command.json("memory", "migrate", "acme/moved", "--settle") == {"settled": 3}
+    assert "either --rollback or --settle" in command(
+        "memory", "migrate", "acme/moved", "--rollback", "--settle", expect=2
+    )
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
