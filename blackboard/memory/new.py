@@ -126,6 +126,11 @@ class Body:
         content: list[Any] = [self.value or self.text, self.subject, self.labels]
         return blake2b(codec.encode(content), digest_size=16).hexdigest()
 
+    @property
+    def stands(self) -> str:
+        """The digest of what stands under its id already, where the writer knows it without asking; empty where not."""
+        return ""
+
 
 def said(what: Said, policy: MemoryNamespace) -> tuple[str, bytes]:
     """Return the text that something is found by, and a model's fields, encoded; a text has none.

@@ -5,6 +5,7 @@
 --   | {"ABSENT"} | {"TOOLATE"} | {"REGRESSED", what}
 -- luacheck: read globals guard path chain
 --
+-- expected is the version that is replaced, '0' if none may stand, '' for whatever does.
 -- record... is content, subject, valid_from, created, ttl_ms, text, value, metadata, importance, pinned, space, vector, without.
 -- old_content and old_subject are what the caller knows of the record that stands, near the ids whose records are the last keys:
 -- MOVED says what they should be. without says what no vector means: 'keep' the one that stands, 'pend' for one that is still to
@@ -27,8 +28,8 @@ if refused then return refused end
 if path.overdue(op, now, keep_ms) then return {'TOOLATE'} end
 local old = path.record(record_k, now)
 if expected ~= '' then
-  if not old then return {'ABSENT'} end
-  if old.version ~= expected then return {'CONFLICT', old.version} end
+  if not old and expected ~= '0' then return {'ABSENT'} end
+  if old and old.version ~= expected then return {'CONFLICT', old.version} end
 end
 if old and (old.content ~= old_content or old.subject ~= old_subject) then return {'MOVED', old.content, old.subject, {}} end
 

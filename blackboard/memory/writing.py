@@ -80,7 +80,7 @@ class Put(_Write):
     @classmethod
     def of(cls, keys: PathKeys, op: str, body: Body, over: Stored | None = None) -> Put:
         """Begin a write, over the version that was read if there is one."""
-        put = cls(keys, op, body.id or secrets.token_hex(12), body=body)
+        put = cls(keys, op, body.id or secrets.token_hex(12), content=body.stands, body=body)
         if over is not None:
             put.expected, put.content, put.subject = over.record.version, over.content, over.record.subject or ""
         return put
