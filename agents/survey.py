@@ -1,11 +1,12 @@
 # /// script
 # requires-python = ">=3.11"
-# dependencies = ["agent-blackboard[embedded,cli]"]
+# dependencies = ["agent-blackboard[embedded,cli,memory]"]
 # ///
 """A team of processes surveys a folder of documents, and may be killed anywhere: `python agents/survey.py --chaos`.
 
 A planner splits the work, workers read and record what they find, each document with one line in a ledger outside the
-board, and a writer composes a report. With `--chaos` one worker is killed between an effect and its record, one in the
+board, and a writer composes a report. What was found is remembered: the next survey in the same directory reads only
+the documents that have changed. With `--chaos` one worker is killed between an effect and its record, one in the
 middle of a commit, one is stopped beyond its lease and woken, and the server is killed once. At the end everything is
 checked from outside; the exit code is 0 only if nothing was lost and nothing done twice.
 """
@@ -47,6 +48,7 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--documents", type=_positive, default=None, metavar="N", help="survey the first N documents (default: 32, or all below --path)")  # fmt: skip
     parser.add_argument("--workers", type=_positive, default=3, metavar="N", help="worker processes (default: 3)")
     parser.add_argument("--chaos", action="store_true", help="kill two workers and the server, stop one worker beyond its lease")  # fmt: skip
+    parser.add_argument("--afresh", action="store_true", help="read every document, also those that are known (--chaos does, to have something to disturb)")  # fmt: skip
     parser.add_argument("--directory", type=Path, default=None, metavar="DIR", help="where the data stays; the same directory goes on with a survey that was interrupted (default: BLACKBOARD_DIR, else a temporary one that is removed)")  # fmt: skip
     parser.add_argument("--out", type=Path, default=None, metavar="FILE", help="the report (default: in the directory, or a temporary file)")  # fmt: skip
     parser.add_argument("--model", nargs="?", const=os.environ.get("OPENAI_MODEL", ""), default=None, metavar="NAME",
@@ -91,19 +93,24 @@ async def survey(chosen: argparse.Namespace, documents: list[Document], places: 
             )
         if await board.thread(places.report).status() == "finished":
             shown.say("this survey is finished: it is checked again")
-            return await check(board, places)
+            return told(await check(board, places), set())
         steps = {places.document(one): len(one.ends) + 2 for one in documents}  # the first, every chunk, the last
 
+        reading = set[str]()
+
         def watch(event: Event) -> None:
+            if event["event"] == "read":
+                reading.add(event["thread"])
             if event["event"] in ("acknowledged", "entered") and event["thread"] in steps:
                 shown.step(event["thread"], event["step"] + 1, done=event.get("done", False))
 
         crew = Crew(board, places, shown.say, watch)
+        reading.clear()  # what an interrupted run has read is known by now
         try:
             await work(chosen, places, crew, sum(steps.values()))
         finally:
             crew.dismiss()
-        found = await check(board, places)
+        found = told(await check(board, places), reading)
     if chosen.chaos:
         missed = [name for name in DISTURBANCES if name not in crew.played]
         found.wrong += [f"the disturbance {name!r} did not happen" for name in missed]
@@ -112,11 +119,17 @@ async def survey(chosen: argparse.Namespace, documents: list[Document], places: 
     return found
 
 
+def told(found: Findings, reading: set[str]) -> Findings:
+    """Say how many documents this run has read, whole or in part; the others were known when it began."""
+    found.read, found.recalled = len(reading), found.documents - len(reading)
+    return found
+
+
 async def work(chosen: argparse.Namespace, places: Places, crew: Crew, steps: int) -> None:
     """Start the team at once, a start takes longer than the work, and call one role after the other."""
     paths, out = tuple(chosen.path), str(chosen.out)
     crew.enlist(Member(role="planner", name="planner", places=places, paths=paths, limit=chosen.documents))
-    crew.hire(chosen.workers, chaos=chosen.chaos)
+    crew.hire(chosen.workers, afresh=chosen.afresh or chosen.chaos, chaos=chosen.chaos)
     crew.enlist(Member(role="writer", name="writer", places=places, out=out, model=chosen.model))
     await crew.call("planner")
     await crew.call("worker", restart_after=steps // 2 if chosen.chaos else None)
@@ -148,7 +161,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def rows(result: dict[str, Any]) -> list[tuple[str, str]]:
     """Lay out what was counted."""
     named = {
-        "documents": "documents", "steps": "steps committed", "acknowledged": "of them acknowledged, and found",
+        "documents": "documents", "read": "of them read", "recalled": "of them recalled, not read", "steps": "steps committed", "acknowledged": "of them acknowledged, and found",
         "takeovers": "takeovers", "refused": "stale writes refused", "accepted": "stale writes accepted",
         "once": "effects done once", "resolved": "effects unknown and resolved", "lost": "lost", "repeated": "repeated",
         "seconds": "seconds", "report": "report",

@@ -13,7 +13,8 @@ from blackboard.checkpoints.manifest import Manifest
 from blackboard.claims.effect import SettledEffect
 from blackboard.codec import Types, decode
 from survey_crew import Event, events
-from survey_documents import Document, extract, read, terms
+from survey_documents import Document, Finding, extract, read, terms
+from survey_memory import Knowledge
 from survey_report import heading
 from survey_team import Ledger, Places, Plan, Reading, Receipt, Report
 
@@ -28,6 +29,8 @@ class Findings:
     """What the check counted; `wrong` says in words what is not as it must be, `lost` and `repeated` count it."""
 
     documents: int = 0
+    read: int = 0
+    recalled: int = 0
     steps: int = 0
     acknowledged: int = 0
     takeovers: int = 0
@@ -126,7 +129,16 @@ async def _document(board: Blackboard, places: Places, document: Document, found
     found.expect(
         f"words of {document.name}", words.elements(), Counter(latest.state.terms if latest else {}).elements()
     )
+    await _memory(board, document, findings, found)
     return await _effects(board, name, found)
+
+
+async def _memory(board: Blackboard, document: Document, findings: Sequence[Finding], found: Findings) -> None:
+    """What was found is remembered, once and no more; unless another survey has read the document with other bytes."""
+    knowledge = Knowledge(board)
+    if await knowledge.digest(document.name) in (document.digest, None):
+        known = await knowledge.recall(document)
+        found.expect(f"memory of {document.name}", findings, known[0] if known else ())
 
 
 async def _effects(board: Blackboard, thread: str, found: Findings) -> str:

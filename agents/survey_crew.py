@@ -100,6 +100,7 @@ class Crew:
         self._hands: dict[str, Hand] = {}
         self._scenes: list[Scene] = []
         self._hired = 0
+        self._afresh = False
         self._acknowledged = 0
         self._moved = time.monotonic()
         for event in events(places, self._offsets):
@@ -109,8 +110,9 @@ class Crew:
         """Start a member's process; it waits until its role is called."""
         self._hands[member.name] = Hand.start(member, None)
 
-    def hire(self, workers: int, *, chaos: bool = False) -> None:
+    def hire(self, workers: int, *, afresh: bool = False, chaos: bool = False) -> None:
         """Start workers; with chaos, some of these or of those who replace them will be lost."""
+        self._afresh = afresh
         self._scenes += SCENES if chaos else ()
         for _ in range(workers):
             self._hire()
@@ -143,7 +145,9 @@ class Crew:
         stop_at = (scene.point, scene.time_reached) if scene else None
         number = self._hired = self._hired + 1
         name = f"worker {number}"
-        member = Member(role="worker", name=name, number=number, places=self._places, stop_at=stop_at)
+        member = Member(
+            role="worker", name=name, number=number, places=self._places, afresh=self._afresh, stop_at=stop_at
+        )
         self._hands[name] = Hand.start(member, scene)
 
     def _hear(self) -> None:

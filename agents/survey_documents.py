@@ -12,7 +12,7 @@ from typing import Literal
 
 from pydantic import BaseModel
 
-__all__ = ["Document", "Finding", "collect", "extract", "name_of", "read", "terms"]
+__all__ = ["EXTRACTION", "Document", "Finding", "collect", "extract", "name_of", "read", "terms"]
 
 ROOT = Path(__file__).resolve().parents[1]
 USUAL = (
@@ -29,6 +29,9 @@ CHUNK = 4096
 
 SENTENCES = 2
 """Key sentences per chunk."""
+
+EXTRACTION = 1
+"""Version of what is extracted: what was found by another one is not compared with it."""
 
 LICENCES = (
     "Apache License",
@@ -77,6 +80,10 @@ class Finding(BaseModel, frozen=True):
     text: str
     offset: int
     weight: int = 0
+
+    def memory_text(self) -> str:
+        """Say what it is found by when it is remembered."""
+        return self.text
 
 
 def collect(paths: Sequence[str], limit: int | None) -> list[Document]:

@@ -7,9 +7,11 @@ import os
 import urllib.request
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from survey_documents import Document, Finding
+from survey_memory import Cited
 
 __all__ = ["Survey", "compose", "heading", "missing_for_model", "words_of_model"]
 
@@ -22,9 +24,13 @@ ENDPOINT = "https://api.openai.com/v1"
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """Everything that the workers found: by name, the document, its findings and how often it uses which term."""
+    """Everything that the workers found: by name, the document, its findings and how often it uses which term.
+
+    `recalled` are the names of documents that were known already and not read again.
+    """
 
     found: Mapping[str, tuple[Document, Sequence[Finding], Mapping[str, int]]]
+    recalled: AbstractSet[str]
 
     def words(self) -> str:
         """Say what it is about without a model: the sentences that weigh most, one of each document, in their order."""
@@ -56,16 +62,20 @@ def heading(document: Document) -> str:
     return f"### {document.name}"
 
 
-def compose(survey: Survey, words: str) -> str:
-    """Write the report as Markdown."""
+def compose(survey: Survey, words: str, cited: Sequence[Cited]) -> str:
+    """Write the report as Markdown; what earlier surveys have found is cited with its document."""
     lines = [f"# Survey of {len(survey.found)} documents", "", words or "Nothing in them reads like prose.", ""]
     lines += ["## Terms", "", "| term | times | documents |", "|---|---:|---:|"]
     lines += [f"| {term} | {times} | {spread} |" for term, times, spread in survey.terms()]
     lines += ["", "## Licences that are named", "", "| licence | documents | for instance |", "|---|---:|---|"]
     lines += [f"| {licence} | {len(names)} | {names[0]} |" for licence, names in survey.licences().items()]
+    if cited:
+        lines += ["", "## Known before", ""]
+        lines += [f"> {one.text}\n>\n> ({one.document}, as it was read in an earlier survey)\n" for one in cited]
     lines += ["", "## Documents", ""]
     for document, findings, _ in survey.found.values():
-        lines += [heading(document), "", f"{document.size} bytes, {len(findings)} findings.", ""]
+        again = " Recalled, not read again." if document.name in survey.recalled else ""
+        lines += [heading(document), "", f"{document.size} bytes, {len(findings)} findings.{again}", ""]
         headings = [finding.text for finding in findings if finding.kind == "heading"]
         if headings:
             more = f" · and {len(headings) - HEADINGS} more" if len(headings) > HEADINGS else ""

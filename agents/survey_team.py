@@ -24,6 +24,7 @@ from blackboard import Blackboard, LeaseHeld, LeaseLost, Log, OutcomeUnknown, Ru
 from blackboard.errors import AlreadyFinished
 from blackboard.points import Watcher, watch
 from survey_documents import Document, Finding, collect, extract, read, terms
+from survey_memory import Knowledge
 from survey_report import Survey, compose, words_of_model
 
 __all__ = ["Journal", "Ledger", "Member", "Places", "Plan", "Reading", "Receipt", "Report", "serve"]
@@ -50,6 +51,7 @@ class Reading(BaseModel):
     document: Document
     findings: Log[Finding] = Log()
     terms: dict[str, int] = {}
+    recalled: bool = False
 
 
 class Receipt(BaseModel, frozen=True):
@@ -108,7 +110,10 @@ class Places(BaseModel, frozen=True):
 
 
 class Member(BaseModel, frozen=True):
-    """What one process is told to be; `stop_at` names a point of the code and which time it is reached in a run."""
+    """What one process is told to be; `stop_at` names a point of the code and which time it is reached in a run.
+
+    `afresh` has it read what is known already.
+    """
 
     role: Literal["planner", "worker", "writer"]
     name: str
@@ -118,6 +123,7 @@ class Member(BaseModel, frozen=True):
     limit: int | None = None
     out: str = ""
     model: str | None = None
+    afresh: bool = False
     stop_at: tuple[str, int] | None = None
 
 
@@ -176,6 +182,7 @@ class Team:
 
     def __init__(self, board: Blackboard, member: Member, journal: Journal) -> None:
         self.board, self.member, self.places, self.journal = board, member, member.places, journal
+        self.knowledge = Knowledge(board)
         self._stopper = stopper(*member.stop_at, journal) if member.stop_at else None
 
     async def planner(self) -> None:
@@ -215,7 +222,8 @@ class Team:
                     survey = await self._survey()
                     words = run.effect("words", str, semantics="at-least-once", fingerprint=self.places.survey)
                     run.state.words = await words.call(self._words, survey)
-                    run.state.text = compose(survey, run.state.words)
+                    cited = await self.knowledge.cited([term for term, *_ in survey.terms()], self.places.survey)
+                    run.state.text = compose(survey, run.state.words, cited)
                     await self._commit(run, run.commit(next="write"))
                 else:
                     write = run.effect("write", str, semantics="at-least-once")
@@ -234,15 +242,27 @@ class Team:
                 self._entered(run)
                 with watch(self._stopper) if self._stopper else nullcontext():
                     while not run.done:
-                        await (self._file(run) if run.next == "file" else self._read(run))
+                        await (self._file(run) if run.next == "file" else self._know(run))
         except (AlreadyFinished, LeaseHeld, LeaseLost, OutcomeUnknown, ServerUnavailable):
             return False
         return True
+
+    async def _know(self, run: Run[Reading]) -> None:
+        """Take over what is known of a document with these bytes, or else read on."""
+        begun = self.member.afresh or "offset" in run.cursors
+        known = None if begun else await self.knowledge.recall(run.state.document)
+        if known is None:
+            await self._read(run)
+            return
+        run.state.findings.extend(known[0])
+        run.state.terms, run.state.recalled = known[1], True
+        await self._commit(run, run.commit(next="file"))
 
     async def _read(self, run: Run[Reading]) -> None:
         """Read the next chunk, and commit what was found together with how far we are."""
         document, offset = run.state.document, run.cursors.get("offset", 0)
         end = next(end for end in document.ends if end > offset)
+        self.journal.note("read", thread=run.thread, offset=offset)
         text = read(document, offset, end)
         run.state.findings.extend(extract(text, offset))
         for term, count in terms(text).items():
@@ -251,7 +271,7 @@ class Team:
         await self._commit(run, run.commit(next="read" if end < document.size else "file"))
 
     async def _file(self, run: Run[Reading]) -> None:
-        """Enter the document into the ledger, once; write its note; and finish."""
+        """Enter the document into the ledger, once; write its note; remember what was read; and finish."""
         state, ledger = run.state, Ledger(self.places.ledger)
         async with run.effect("ledger", Receipt, semantics="at-most-once", scope="thread") as effect:
             receipt = Receipt(
@@ -267,6 +287,9 @@ class Team:
         text = "\n".join(f"{finding.offset}\t{finding.kind}\t{finding.text}" for finding in state.findings)
         path = self.places.notes / f"{state.document.digest}.tsv"
         await note.call(replace, path, text + "\n")
+        if not state.recalled:
+            keep = run.effect("remember", int, semantics="at-least-once", record="commit", fingerprint=receipt.key)
+            await keep.call(self.knowledge.remember, state.document, [*state.findings], state.terms, self.places.survey)
         await self._commit(run, run.finish(receipt))
 
     async def _commit(self, run: Run[Any], commit: Awaitable[None]) -> None:
@@ -303,12 +326,14 @@ class Team:
     async def _survey(self) -> Survey:
         plan = await self.board.thread(self.places.plan).latest(Plan)
         assert plan is not None, "the planner comes first"
-        found = {}
+        found, recalled = {}, set[str]()
         for document in plan.state.documents:
             latest = await self.board.thread(self.places.document(document)).latest(Reading)
             assert latest is not None, "the workers come before the writer"
             found[document.name] = (document, list(latest.state.findings), latest.state.terms)
-        return Survey(found)
+            if latest.state.recalled:
+                recalled.add(document.name)
+        return Survey(found, recalled)
 
     async def _words(self, survey: Survey) -> str:
         if self.member.model is None:
@@ -350,6 +375,8 @@ async def serve(member: Member) -> None:
     settings = Settings.load(backend={"retry_deadline": PATIENCE})
     async with Blackboard.open(directory=member.places.directory, settings=settings) as board:
         team = Team(board, member, journal)
+        if member.role != "planner":
+            await team.knowledge.load(search=member.role == "writer")
         journal.note("ready")
         await start_signal()
         roles: dict[str, Callable[[], Awaitable[None]]] = {

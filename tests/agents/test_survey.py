@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -89,7 +91,7 @@ def test_undisturbed(folder: Path, directory: Path) -> None:
         0,
         0,
     ]
-    assert found["once"] == 2 * DOCUMENTS + 2
+    assert found["once"] == 3 * DOCUMENTS + 2
     assert found["acknowledged"] == found["steps"]
     (ledger,) = directory.glob("survey-*/ledger.jsonl")
     assert sorted(line["document"] for line in lines(ledger)) == sorted(path.name for path in folder.iterdir())
@@ -99,6 +101,38 @@ def test_undisturbed(folder: Path, directory: Path) -> None:
     ]
     assert f"| MIT License | {DOCUMENTS} | book-00.md |" in report
     notice_what_is_wrong(options, directory, ledger, Path(found["report"]))
+
+
+def test_a_second_survey_reads_what_has_changed_alone(folder: Path, directory: Path, tmp_path: Path) -> None:
+    """What is known by its bytes is recalled and cited; of a changed document what was found before is forgotten."""
+    library = tmp_path / "library"
+    shutil.copytree(folder, library)
+    options = ("--path", library, "--directory", directory)
+    assert pick(counted(*options), "read", "recalled", "once") == [DOCUMENTS, 0, 3 * DOCUMENTS + 2]
+    assert pick(counted(*options), "read", "recalled") == [0, DOCUMENTS]
+
+    for name in ("book-03.md", "book-07.md"):
+        text = f"# A new edition\n\nThe keeper of {name} counts no ships any more, and nobody asks for them.\n"
+        (library / name).write_text(text, "utf-8")
+    (library / "book-99.md").write_text("# A new book\n\nNobody has read this book before, and somebody does now.\n")
+    found = counted(*options)
+    assert pick(found, "documents", "read", "recalled", "lost", "repeated") == [DOCUMENTS + 1, 3, DOCUMENTS - 2, 0, 0]
+    assert found["once"] == 3 * 3 + 2 * (DOCUMENTS - 2) + 2, "nothing is remembered of what was recalled"
+    assert read_in(directory, found) == {"book-03.md", "book-07.md", "book-99.md"}
+    report = Path(found["report"]).read_text("utf-8")
+    assert report.count("Recalled, not read again.") == DOCUMENTS - 2
+    cited = report.partition("## Known before")[2].partition("## Documents")[0]
+    assert re.findall(r"> \((book-\d\d\.md), as it was read in an earlier survey\)", cited)
+    assert "book-03.md" not in cited, "its findings are of other bytes"
+
+    assert pick(counted(*options, "--afresh", "--documents", "5"), "read", "recalled") == [5, 0]
+
+
+def read_in(directory: Path, found: dict[str, Any]) -> set[str]:
+    """Which documents were read in the survey that this report is of, by the journals of its members."""
+    survey = directory / Path(found["report"]).stem
+    noted = [event for path in survey.glob("journals/*.jsonl") for event in lines(path) if event["event"] == "read"]
+    return {event["thread"].rpartition("/")[2] for event in noted}
 
 
 def notice_what_is_wrong(options: tuple[str | Path, ...], directory: Path, ledger: Path, report: Path) -> None:
@@ -129,7 +163,7 @@ def test_chaos(folder: Path, workers: str) -> None:
     with tempfile.TemporaryDirectory() as temporary:
         found = counted("--path", folder, "--chaos", "--workers", workers, env={"TMPDIR": temporary})
         assert pick(found, "documents", "accepted", "lost", "repeated", "wrong") == [DOCUMENTS, 0, 0, 0, []]
-        assert found["once"] == 2 * DOCUMENTS + 2
+        assert found["once"] == 3 * DOCUMENTS + 2
         assert found["takeovers"] >= 2  # a worker may die when its last commit had closed its document
         assert found["refused"] >= 1
         assert found["resolved"] >= 1
@@ -154,7 +188,7 @@ def test_it_goes_on_after_the_foreman_was_killed(folder: Path, directory: Path) 
 
     found = counted(*options)
     assert pick(found, "documents", "accepted", "lost", "repeated") == [DOCUMENTS, 0, 0, 0]
-    assert found["once"] == 2 * DOCUMENTS + 2
+    assert found["once"] == 3 * DOCUMENTS + 2
     assert found["acknowledged"] >= seen
     again = counted(*options)
     assert pick(again, "steps", "once", "report") == pick(found, "steps", "once", "report")
