@@ -46,8 +46,17 @@ NAMES: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "Remembering": {
         "blackboard.memory.memory": ("Memory",),
-        "blackboard.memory.record": ("Record",),
+        "blackboard.memory.record": ("Record", "Token"),
         "blackboard.memory.new": ("New",),
+        "blackboard.memory.recall": ("Recall", "Hit"),
+        "blackboard.memory.ranking": ("Parts",),
+        "blackboard.memory.receipt": ("Receipt",),
+        "blackboard.memory.survivors": ("Survivors",),
+        "blackboard.memory.upkeep": ("Tended",),
+        "blackboard.memory.consolidation": ("Plan", "Group", "Applied", "Merged"),
+        "blackboard.memory.migration": ("Migrated", "Standing"),
+        "blackboard.memory.portable": ("Imported",),
+        "blackboard.memory.embedder": ("Embedder", "Space"),
         "blackboard.memory.listing": ("Page", "Changes"),
         "blackboard.memory.finding": ("Report", "Finding"),
     },
@@ -72,6 +81,9 @@ UNSHOWN = {
     "Run": {"settle", "begin", "resume", "leave"},
     "SettledEffect": {"parse", "spell"},
     "Owner": {"parse"},
+    "Receipt": {"after", "names", "of", "parse", "says", "text"},
+    "Space": {"of", "parse", "text"},
+    "Standing": {"target"},
     "Settings": {"settings_customise_sources"},
 }
 """Methods that only the library itself calls."""

@@ -23,11 +23,11 @@ def blocks(kind: str) -> list[str]:
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Start:
-    """Start the program of the page with arguments, in a folder of its own."""
+def start(request: pytest.FixtureRequest, tmp_path: Path) -> Start:
+    """Start a program of the page, the first one or another, with arguments, in a folder of its own."""
     environment = place(tmp_path)
-    program = tmp_path / "review.py"
-    program.write_text(blocks("python")[0], "utf-8")
+    program = tmp_path / "program.py"
+    program.write_text(blocks("python")[getattr(request, "param", 0)], "utf-8")
 
     def run(*words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -46,7 +46,14 @@ def start(tmp_path: Path) -> Start:
 def test_killed_and_started_again(start: Start) -> None:
     killed, resumed, finished = start("crash"), start(), start()
     assert [killed.returncode, resumed.returncode, finished.returncode] == [-signal.SIGKILL, 0, 0], resumed.stderr
-    assert [killed.stdout, resumed.stdout, finished.stdout] == blocks("text")
+    assert [killed.stdout, resumed.stdout, finished.stdout] == blocks("text")[:3]
+
+
+@pytest.mark.parametrize("start", [1], indirect=True)
+def test_it_remembers(start: Start) -> None:
+    pytest.importorskip("faiss", reason="install agent-blackboard[memory]")
+    done = start()
+    assert (done.returncode, [done.stdout]) == (0, blocks("text")[3:]), done.stderr
 
 
 def test_rivals_are_named_and_not_here() -> None:
