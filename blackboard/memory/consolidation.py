@@ -91,7 +91,7 @@ async def plan(
     chosen = parse(where)
     space = None if embedder is None else Space.of(embedder)
     rows: list[Stored] = []
-    async for page in records.walk():
+    async for page in records.walk(space=None if space is None else space.text()):
         for one in page:
             record = one.record
             stands = record.superseded_by is None and record.subject is None
@@ -136,13 +136,16 @@ async def undo(records: Records, merged: Merged) -> int:
     A source that was changed or forgotten since is left alone; with none left, the merged record stays.
     """
     where, store = records.keys, records.store
-    fixed = [where.head, where.log, where.order, where.ops, where.record(merged.id)]
+    (stands,) = await records.fetch([merged.id])
+    if stands is None:
+        return 0
+    fixed = [where.head, where.log, where.order, where.ops, where.record(merged.id), where.content(stands.content)]
     names = [*fixed, *(where.record(one) for one in merged.sources)]
     async with tend(Place(store, records.namespace, records.path)) as lease:
-        args = [*records.shown(), lease.fence, merged.id, *merged.sources]
+        args = [*records.shown(), lease.fence, merged.id, stands.content, *merged.sources]
         reply = await store.call(PART, names, args)
         if reply[0] == b"CHANGED":
-            return 0
+            return await _parted(records, merged)
         if reply[0] != b"OK":
             raise _refused(records, lease, merged.id, reply)
         reach("undo", "parted")
@@ -150,6 +153,16 @@ async def undo(records: Records, merged: Merged) -> int:
         if restored:
             await records.forget([merged.id])
         return restored
+
+
+async def _parted(records: Records, merged: Merged) -> int:
+    """Finish what was cut short after the sources had become current again; 0 if there is nothing to finish."""
+    (stands,) = await records.fetch([merged.id])
+    if stands is None or stands.record.superseded_by not in merged.sources:
+        return 0
+    await records.forget([merged.id], versions={merged.id: stands.record.version})
+    sources = await records.fetch(merged.sources)
+    return sum(one is not None and one.record.superseded_by is None for one in sources)
 
 
 async def _put_together(

@@ -134,7 +134,7 @@ def against_snapshot(survey: Survey, pointer: Pointer | None, rows: Sequence[Sto
     for name, stays in survey.chunks.items():
         if name not in survey.registered or (stays and name not in named):
             yield Finding("snapshot", "orphaned", f"chunk {name}", "no pointer names it")
-    if pointer is not None:
+    if pointer is not None and pointer.space in (None, survey.head.space):  # else nobody loads it
         yield from _snapshot_rows(survey, pointer.token.seq, rows)
 
 

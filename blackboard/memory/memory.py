@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from blackboard.errors import ConfigError
 from blackboard.keys import path_segments
-from blackboard.memory import consolidation, forgetting, listing, portable, remembering
+from blackboard.memory import consolidation, forgetting, listing, migration, portable, remembering
 from blackboard.memory.consolidation import Applied, Merge, Merged, Plan
 from blackboard.memory.embedder import Embedder, Space
 from blackboard.memory.filters import Where
 from blackboard.memory.forgetting import Selection, Why
 from blackboard.memory.listing import Changes, Page
+from blackboard.memory.migration import Comparison, Migrated, Standing
 from blackboard.memory.new import Edit, Labels, Life, New, Said
 from blackboard.memory.paths import Paths
 from blackboard.memory.portable import Existing, Imported
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from blackboard.memory.finding import Report
     from blackboard.memory.pointer import Pointer
     from blackboard.memory.recall import Consistency, Recall
+    from blackboard.memory.snapshot import Progress
     from blackboard.memory.survivors import Survivors
     from blackboard.memory.view import View
     from blackboard.memory.views import Views
@@ -263,6 +265,49 @@ class Memory:
     async def undo(self, merged: Merged) -> int:
         """Take a merged record apart again: what it superseded is current; returns how many records are."""
         return await consolidation.undo(self.records, merged)
+
+    async def migrate(
+        self,
+        embedder: Embedder | None = None,
+        *,
+        queries: Sequence[str] = (),
+        least_overlap: float = 0.0,
+        progress: Progress | None = None,
+    ) -> Migrated:
+        """Change the embedding space of the path to that of `embedder` (this memory's own if none is given); see `Migrated`.
+
+        Every text is embedded anew, beside the vectors that stand, while others read and write; then all records change over at
+        once. Which of the first ten are the same is compared before, for `queries` or else for 50 of the records; below
+        `least_overlap` nothing changes. Until the change embedders of the other space get EmbedderMismatch, and from then on
+        those of this one; for a day it can be taken back: `rollback`, `settle`. Cut short anywhere, the same call goes on,
+        and the path is whole meanwhile. Raises EmbedderFailed, EmbeddingInvalid, LeaseHeld, LeaseLost, and ConfigError
+        while another change is under way.
+        """
+        embedder = embedder or self.embedder
+        if embedder is None:
+            raise ConfigError("nothing says to which embedding space the path is to be brought; give an embedder")
+        comparison = Comparison(queries, least_overlap, self.embedder)
+        return await migration.migrate(self.records, embedder, comparison, progress)
+
+    async def rollback(self) -> Standing:
+        """Take a migration back that is not settled: all records change over at once to the vectors that they had before.
+
+        What was written since the change has none of those; it is found by its words until the path is tended. Raises
+        ConfigError if there is nothing to go back to, LeaseHeld, LeaseLost.
+        """
+        return await migration.rollback(self.records, self.embedder)
+
+    async def settle(self) -> int:
+        """End a migration as it stands: vectors of the space that the path does not have go; returns of how many records.
+
+        Before the change that gives it up. Done a day after the change by whoever tends the path. Raises LeaseHeld, LeaseLost;
+        the same call goes on.
+        """
+        return await migration.settle(self.records)
+
+    async def space(self) -> Standing:
+        """Read of which embedding space the path's vectors are, and what change of that is under way."""
+        return await migration.standing(self.records)
 
     def export(self, *, vectors: bool = True) -> AsyncIterator[bytes]:
         """Yield every record as a line of JSON, between a header and an end that carries counts and a digest."""

@@ -24,7 +24,7 @@ if not listed then
   redis.call('ZADD', order_k, record.seq, id)
   head.count = head.count + 1
 end
-if record.vid ~= '' then
+if path.vid(head, record) ~= '' then
   redis.call('SREM', pending_k, id)
 end
 redis.call('SET', content_k, id, 'NX')

@@ -36,7 +36,7 @@ redis.call('DEL', record_k)
 redis.call('HSET', record_k, unpack(ARGV, 11 + 2 * count))
 redis.call('HSET', record_k, 'version', '1', 'seq', seq, 'op', op, 'updated', stamp, 'valid_from', stamp)
 if space ~= '' then
-  redis.call('HSET', record_k, 'vid', seq)
+  redis.call('HSET', record_k, 'vid', seq, 'of', path.tag(space))
 elseif pend then
   redis.call('SADD', pending_k, id)
 end

@@ -1,11 +1,12 @@
 -- Makes current again what a merged record had superseded, and supersedes that by the first of them.
--- KEYS: head, log, order, ops, record, source...
--- ARGV: op, keep_ms, incarnation, seq, fence, id, (id of source)...
+-- KEYS: head, log, order, ops, record, content, source...
+-- ARGV: op, keep_ms, incarnation, seq, fence, id, content, (id of source)...
 -- Returns: {"OK", answer} | {"CHANGED", id} | {"LOST", holder, fence} | {"TOOLATE"} | {"REGRESSED", what}
 -- luacheck: read globals guard path
 --
 -- answer is "<incarnation> <seq> <how many are current again>". A source that was changed or forgotten since is left as it is.
-local head_k, log_k, order_k, ops_k, record_k = unpack(KEYS, 1, 5)
+-- content is the digest of what the merged record says; a source that says the same is found by it again.
+local head_k, log_k, order_k, ops_k, record_k, content_k = unpack(KEYS, 1, 6)
 local op, keep_ms, incarnation, seen, fence, id = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 
 local repeated = path.answered(ops_k, op)
@@ -17,17 +18,21 @@ if path.overdue(op, now, keep_ms) then return {'TOOLATE'} end
 local stale = guard.fence(fence, redis.call('HGET', head_k, 'fence'))
 if stale then return stale end
 local merged = path.record(record_k, now)
-if not merged or merged.superseded_by ~= '' then return {'CHANGED', id} end
+if not merged or merged.superseded_by ~= '' or merged.content ~= ARGV[7] then return {'CHANGED', id} end
 redis.call('XLEN', log_k)
 
 local first, restored = nil, 0
-for i = 6, #KEYS do
+for i = 7, #KEYS do
   local source, name = path.record(KEYS[i], now), ARGV[i + 1]
   if source and source.superseded_by == id then
     first, restored = first or name, restored + 1
     local version = guard.text(tonumber(source.version) + 1)
     redis.call('HDEL', KEYS[i], 'superseded_by', 'valid_until')
     redis.call('HSET', KEYS[i], 'version', version, 'seq', path.log(head, log_k, 'put', name, version), 'op', op)
+    if source.content == merged.content then
+      redis.call('SET', content_k, name)
+      if source.expires ~= '' then redis.call('PEXPIREAT', content_k, source.expires) end
+    end
   end
 end
 if first then

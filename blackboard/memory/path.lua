@@ -58,10 +58,22 @@ end
 -- counts it for the key.
 function path.record(key, now)
   local f = redis.call('HMGET', key, 'version', 'seq', 'content', 'subject', 'valid_from', 'valid_until', 'superseded_by',
-    'expires', 'created', 'vid', 'op')
+    'expires', 'created', 'vid', 'op', 'of', 'next_of', 'next_vid')
   if f[1] and not guard.expired(f[8], now - 1000) then
     return {key = key, version = f[1], seq = f[2], content = f[3], subject = f[4] or '', valid_from = f[5],
             valid_until = f[6] or '', superseded_by = f[7] or '', expires = f[8] or '', created = f[9], vid = f[10] or '',
-            op = f[11]}
+            op = f[11], of = f[12] or '', next_of = f[13] or '', next_vid = f[14] or ''}
   end
+end
+
+-- Answers the tag of an embedding space, by which a vector says to which it belongs.
+function path.tag(space)
+  return string.sub(redis.sha1hex(space), 1, 16)
+end
+
+-- Answers the id of a record's vector of the path's space, '' if it has none: that space changes at once for all records, so a
+-- record may hold a vector of another one beside it.
+function path.vid(head, record)
+  local tag = head.space and path.tag(head.space)
+  return tag and (record.of == tag and record.vid or record.next_of == tag and record.next_vid) or ''
 end

@@ -47,7 +47,7 @@ async def export(source: Records, *, vectors: bool = True) -> AsyncIterator[byte
     line = head.spell()
     seal.update(line)
     yield line
-    async for page in source.walk(PAGE, vectors=vectors):
+    async for page in source.walk(PAGE, vectors=vectors, space=tail.space):
         for stored in page:
             if stored.record.superseded_by is not None and stored.record.subject is None:
                 continue

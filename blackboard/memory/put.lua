@@ -1,7 +1,7 @@
 -- Store one record: everything is checked, then the record, then what finds it, then the head.
 -- KEYS: head, log, order, expiring, pending, ops, record, content, old_content, subject, old_subject, near...
 -- ARGV: op, keep_ms, incarnation, seq, id, expected, old_content, old_subject, unique, reach, record..., near...
--- Returns: {"OK", answer} | {"DUP", incarnation, id, fields} | {"MOVED", content, subject, ids} | {"SPACE", space} | {"CONFLICT", version}
+-- Returns: {"OK", answer} | {"DUP", incarnation, id, fields, space} | {"MOVED", content, subject, ids} | {"SPACE", space} | {"CONFLICT", version}
 --   | {"ABSENT"} | {"TOOLATE"} | {"REGRESSED", what}
 -- luacheck: read globals guard path chain
 --
@@ -41,7 +41,7 @@ if unique then
   elseif twin then
     local stands = path.record(near[twin], now)
     if stands and stands.content == content and stands.superseded_by == '' then
-      return {'DUP', head.incarnation, twin, redis.call('HGETALL', near[twin])}
+      return {'DUP', head.incarnation, twin, redis.call('HGETALL', near[twin]), head.space or ''}
     end
   end
 end
@@ -85,7 +85,11 @@ elseif after then
 end
 if old then created = old.created elseif created == '' then created = guard.text(now) end
 local keeps = old and vector == '' and without == 'keep'
-local vid = keeps and old.vid or vector ~= '' and seq or ''
+local tag = vector ~= '' and path.tag(space) or ''
+local vid = keeps and path.vid(head, old) or vector ~= '' and seq or ''
+-- A vector of another space stays beside the new one as long as the text is the one that both were made of.
+local outdated = old and old.next_of ~= '' and not keeps
+  and (old.next_of == tag or tag == '' or redis.call('HGET', record_k, 'text') ~= ARGV[16])
 if row and not old then redis.call('DEL', record_k) end
 local fields, absent = {}, {}
 local function set(name, value)
@@ -109,10 +113,14 @@ set('valid_from', valid_from)
 set('valid_until', valid_until)
 set('superseded_by', superseded_by)
 set('expires', expires)
-set('vid', vid)
-if not keeps then set('vector', vector) end
+if not keeps then
+  set('vid', vid)
+  set('of', tag)
+  set('vector', vector)
+end
 redis.call('HSET', record_k, unpack(fields))
 if old and #absent > 0 then redis.call('HDEL', record_k, unpack(absent)) end
+if outdated then redis.call('HDEL', record_k, 'next', 'next_of', 'next_vid') end
 
 -- What finds it.
 if old and old_content ~= content and redis.call('GET', old_content_k) == id then redis.call('DEL', old_content_k) end

@@ -124,7 +124,7 @@ class Records:
         return gone
 
     async def set_vector(self, id: str, version: int, vector: bytes, space: str) -> bool:
-        """Give a record the vector that was made of this version of it; False if it is gone or has another by now."""
+        """Give a record the vector that was made of this version of it; False if that is gone, or has a vector by now."""
         where = self.keys
         names = [where.head, where.log, where.order, where.pending, where.ops, where.record(id)]
         args: list[Part] = [*self.shown(), id, version, space, vector]
@@ -143,11 +143,16 @@ class Records:
         (stored,) = await self.fetch([id])
         return None if stored is None else stored.record
 
-    async def fetch(self, ids: Sequence[str], *, vectors: bool = False) -> list[Stored | None]:
-        """Read records by id, in order; None for one that is not there. One round trip for every 1,000."""
+    async def fetch(
+        self, ids: Sequence[str], *, vectors: bool = False, space: str | None = None
+    ) -> list[Stored | None]:
+        """Read records by id, in order; None for one that is not there. One round trip for every 1,000.
+
+        Their vectors are those of `space`, or of the space that the path has when they are read.
+        """
         found: list[Stored | None] = []
         for start in range(0, len(ids), 1000):
-            found += await self._read(ids[start : start + 1000], vectors=vectors)
+            found += await self._read(ids[start : start + 1000], vectors, space)
         return found
 
     async def tail(self, after: int | Token, limit: int = 5000) -> Tail:
@@ -177,11 +182,16 @@ class Records:
         reached = Token(token.incarnation, end if more else max(end, token.seq))
         return Tail(reached, changes, gap, None if head[2] is None else head[2].decode(), more)
 
-    async def walk(self, size: int = 500, *, vectors: bool = True) -> AsyncIterator[list[Stored]]:
-        """Yield every record that is there, in order of first write, by pages; one written meanwhile may come or not."""
+    async def walk(
+        self, size: int = 500, *, vectors: bool = True, space: str | None = None
+    ) -> AsyncIterator[list[Stored]]:
+        """Yield every record that is there, in order of first write, by pages, each as `fetch` reads it.
+
+        One that is written meanwhile may come or not.
+        """
         rows: list[tuple[str, int]] = []
         while rows := await self.rows(rows[-1][1] if rows else 0, size):
-            page = await self.fetch([name for name, _ in rows], vectors=vectors)
+            page = await self.fetch([name for name, _ in rows], vectors=vectors, space=space)
             yield [one for one in page if one is not None]
 
     async def rows(self, after: int, limit: int) -> list[tuple[str, int]]:
@@ -210,7 +220,8 @@ class Records:
         for put, reply in zip(puts, await self._write(_PUT, puts), strict=True):
             if reply[0] == b"DUP":
                 twin = reply[2].decode()
-                stored = parse(self.path, int(reply[1]), twin, pairs(reply[3]), self.keys.record(twin))
+                space = reply[4].decode() or None
+                stored = parse(self.path, int(reply[1]), twin, pairs(reply[3]), self.keys.record(twin), space=space)
                 found.append(replace(stored.record, duplicate=True))
             elif reply[0] == b"OK":
                 found.append(answered(self.path, put.id, put.body, reply[1]))
@@ -236,18 +247,19 @@ class Records:
             waiting = [one for one in waiting if replies[one.op][0] == b"MOVED" and one.rounds < ROUNDS]
         return [replies[write.op] for write in writes]
 
-    async def _read(self, ids: Sequence[str], *, vectors: bool) -> list[Stored | None]:
+    async def _read(self, ids: Sequence[str], vectors: bool, space: str | None) -> list[Stored | None]:
         known, names = self.known, [self.keys.record(one) for one in ids]
         reads = [("HGETALL", name) if vectors else ("HMGET", name, *LIGHT) for name in names]
-        head, *replies = await self.store.batch([("HMGET", self.keys.head, "incarnation", "seq"), *reads])
-        token = self._checked(head, known)
+        head, *replies = await self.store.batch([("HMGET", self.keys.head, "incarnation", "seq", "space"), *reads])
+        token = self._checked(head[:2], known)
+        wanted = space or (head[2].decode() if head[2] else None)
         found: list[Stored | None] = []
         for one, name, reply in zip(ids, names, replies, strict=True):
             fields = pairs(reply) if vectors else light(reply)
             if token is None or fields.get("version") is None:
                 found.append(None)
             else:
-                found.append(parse(self.path, token.incarnation, one, fields, name))
+                found.append(parse(self.path, token.incarnation, one, fields, name, space=wanted))
         return found
 
     async def _light(self, ids: Sequence[str], *fields: str) -> list[list[bytes | None]]:

@@ -59,7 +59,11 @@ class Snapshots:
         head, pointer, _ = await self._stands()
         if head is None:
             return False
-        usable = pointer is not None and pointer.token.incarnation == head.token.incarnation
+        usable = (
+            pointer is not None
+            and pointer.token.incarnation == head.token.incarnation
+            and pointer.space in (None, head.space)
+        )
         return head.token.seq - (pointer.token.seq if pointer is not None and usable else 0) >= every
 
     async def build(self, lease: PathLease | None = None) -> Pointer | None:
@@ -109,7 +113,7 @@ class Snapshots:
                     break
         else:
             flaw = f"{ATTEMPTS} snapshots were replaced while they were read"
-        return await self._rebuilt(flaw, progress)
+        return await self._rebuilt(flaw, space, progress)
 
     async def read(self) -> tuple[Pointer | None, list[Stored]]:
         """Read the newest snapshot itself, whatever the records say; CorruptValue if it is not what was written."""
@@ -154,13 +158,13 @@ class Snapshots:
                 progress(len(rows), pointer.rows)
         return rows
 
-    async def _rebuilt(self, flaw: str, progress: Progress | None) -> Loaded | None:
+    async def _rebuilt(self, flaw: str, space: str | None, progress: Progress | None) -> Loaded | None:
         head = await Head.read(self._place)
         if head is None:
             return None
         log.info("path %r: no snapshot to load (%s); reading %d records", self._place.path, flaw, head.count)
         rows: list[Stored] = []
-        async for page in self._records.walk():
+        async for page in self._records.walk(space=space):
             rows += page
             reach("rebuild", "read")
             if progress is not None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import sha1
 from typing import Any, cast
 
 from blackboard import codec
@@ -12,21 +14,22 @@ from blackboard.keys import path_segments
 from blackboard.memory.new import Body
 from blackboard.memory.record import Record, Token
 
-__all__ = ["LIGHT", "Stored", "answered", "light", "pairs", "parse"]
+__all__ = ["LIGHT", "Stored", "answered", "light", "pairs", "parse", "tag"]
 
 LIGHT: tuple[str, ...] = (
     "text", "value", "metadata", "importance", "pinned", "content", "subject", "ttl", "version", "seq", "created",
-    "updated", "valid_from", "valid_until", "superseded_by", "expires", "vid",
+    "updated", "valid_from", "valid_until", "superseded_by", "expires", "vid", "of", "next_of", "next_vid",
 )  # fmt: skip
-"""The fields of a record, all but its vector."""
+"""The fields of a record, all but its vectors."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
     """A record with what only the store and the index need to know.
 
-    `vid` is the id of its vector, the seq of the write that set it; `vector` its bytes if they were read. `content` is
-    the digest of its content, `ttl` for how many ms after its last write it is kept.
+    `vid` is the id of its vector of the space that was asked for, None if it has none; no other vector of that space has had
+    it. `vector` are its bytes, if they were read. `content` is the digest of its content, `ttl` for how many ms after its
+    last write it is kept.
     """
 
     record: Record
@@ -36,21 +39,34 @@ class Stored:
     ttl: int | None
 
 
-def parse(path: str, incarnation: int, id: str, fields: Mapping[str, bytes | None], key: str) -> Stored:
-    """Read a record's hash; raises CorruptValue if it is not what was written."""
+@lru_cache(maxsize=256)
+def tag(space: str) -> bytes:
+    """Shorten the text of an embedding space to what a vector is marked with: 16 hexadecimal digits, as path.lua does."""
+    return sha1(space.encode(), usedforsecurity=False).hexdigest()[:16].encode()
+
+
+def parse(
+    path: str, incarnation: int, id: str, fields: Mapping[str, bytes | None], key: str, *, space: str | None
+) -> Stored:
+    """Read a record's hash, with its vector of a space; raises CorruptValue if it is not what was written."""
     try:
-        return _parsed(path, incarnation, id, {name: value for name, value in fields.items() if value is not None})
+        told = {name: value for name, value in fields.items() if value is not None}
+        return _parsed(path, incarnation, id, told, None if space is None else tag(space))
     except (KeyError, ValueError, TypeError, CorruptValue) as error:
         raise CorruptValue(f"record {id!r} of path {path!r} is not what was written: {error!r}", key=key) from error
 
 
-def _parsed(path: str, incarnation: int, id: str, fields: Mapping[str, bytes]) -> Stored:
+def _parsed(path: str, incarnation: int, id: str, fields: Mapping[str, bytes], wanted: bytes | None) -> Stored:
     def number(name: str) -> int | None:
         return int(fields[name]) if name in fields else None
 
     def word(name: str) -> str | None:
         return fields[name].decode() if name in fields else None
 
+    vid, vector = None, None
+    for of, name_of_vid, name in (("of", "vid", "vector"), ("next_of", "next_vid", "next")):
+        if vid is None and wanted is not None and fields.get(of) == wanted:
+            vid, vector = int(fields[name_of_vid]), fields.get(name)
     record = Record(
         path_segments(path),
         id,
@@ -68,9 +84,9 @@ def _parsed(path: str, incarnation: int, id: str, fields: Mapping[str, bytes]) -
         expires=number("expires"),
         superseded_by=word("superseded_by"),
         pinned="pinned" in fields,
-        embedded="vid" in fields,
+        embedded=vid is not None,
     )
-    return Stored(record, number("vid"), fields.get("vector"), fields["content"].decode(), number("ttl"))
+    return Stored(record, vid, vector, fields["content"].decode(), number("ttl"))
 
 
 def pairs(reply: Sequence[bytes]) -> dict[str, bytes | None]:
@@ -79,7 +95,7 @@ def pairs(reply: Sequence[bytes]) -> dict[str, bytes | None]:
 
 
 def light(reply: Sequence[bytes | None]) -> dict[str, bytes | None]:
-    """Read the reply of HMGET for all fields but the vector."""
+    """Read the reply of HMGET for all fields but the vectors."""
     return dict(zip(LIGHT, reply, strict=True))
 
 

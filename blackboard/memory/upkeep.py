@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Iterator
 from dataclasses import dataclass
 
-from blackboard.errors import BlackboardError, EmbedderFailed, LeaseHeld
-from blackboard.memory.embedder import Embedder, Space, embedded, pack
+from blackboard.errors import BlackboardError, LeaseHeld
+from blackboard.memory.embedder import Embedder
 from blackboard.memory.forgetting import GRACE, Selection, Why, finish, forget
 from blackboard.memory.lease import PathLease, Place, tend
+from blackboard.memory.migration import carry_on
+from blackboard.memory.pending import embed
 from blackboard.memory.record import Record
 from blackboard.memory.records import Records
 from blackboard.memory.scrubbing import scrub
@@ -26,9 +27,6 @@ SLICE = 500
 MOST_WATCHED = 1_000
 """Of how many paths a process counts what it wrote since it last had them tended."""
 
-EMBEDDED = 64
-"""Texts that the embedder is given at once."""
-
 log = logger("memory")
 
 
@@ -37,7 +35,8 @@ class Tended:
     """What tending a path came to. `held_by` is who tends it already; then nothing was done.
 
     `finished` forgettings that were cut short were brought to their end, `expired` records cleared away, `embedded` given
-    the vectors that they lacked, `evicted` for the budget; `pending` still lack a vector because the embedder fails.
+    the vectors that they lacked, `evicted` for the budget; `pending` still lack a vector, because the embedder fails or is not
+    that of the path. `settled`: a change of the embedding space was brought to its end, a day after it took place.
     """
 
     finished: int = 0
@@ -46,6 +45,7 @@ class Tended:
     pending: int = 0
     evicted: int = 0
     snapshot: bool = False
+    settled: bool = False
     held_by: str | None = None
 
 
@@ -66,14 +66,16 @@ async def _all(records: Records, place: Place, embedder: Embedder | None, lease:
     reach("tend", "finished")
     expired = await _expired(records, place)
     reach("tend", "expired")
-    made = 0 if embedder is None else await _embedded(records, embedder)
+    settled = await carry_on(records, lease)
+    reach("tend", "settled")
+    made = 0 if embedder is None else await embed(records, embedder)
     reach("tend", "embedded")
     evicted = await _evicted(records)
     reach("tend", "evicted")
     snapshots = Snapshots(records)
     built = await snapshots.build(lease) if await snapshots.due(records.policy.snapshot_every) else None
     pending = await records.store.command("SCARD", records.keys.pending)
-    return Tended(len(finished), expired, made, pending, evicted, built is not None)
+    return Tended(len(finished), expired, made, pending, evicted, built is not None, settled)
 
 
 async def _expired(records: Records, place: Place) -> int:
@@ -86,26 +88,6 @@ async def _expired(records: Records, place: Place) -> int:
         if not gone:
             break
     return total
-
-
-async def _embedded(records: Records, embedder: Embedder) -> int:
-    """Make the vectors that are missing; stop where the embedder fails."""
-    space, made = Space.of(embedder), 0
-    waiting = sorted(row.decode() for row in await records.store.command("SMEMBERS", records.keys.pending))
-    for part in _parts(waiting):
-        found = [one.record for one in await records.fetch(part) if one is not None]
-        try:
-            vectors = pack(await embedded(embedder, [record.text for record in found]), space) if found else []
-        except EmbedderFailed as failed:
-            log.warning("path %r: %d records still have no vector: %s", records.path, len(waiting) - made, failed)
-            break
-        for record, vector in zip(found, vectors, strict=True):
-            made += await records.set_vector(record.id, record.version, vector, space.text())
-    return made
-
-
-def _parts(ids: list[str]) -> Iterator[list[str]]:
-    return (ids[start : start + EMBEDDED] for start in range(0, len(ids), EMBEDDED))
 
 
 async def _evicted(records: Records) -> int:

@@ -1,4 +1,5 @@
--- Give a record the vector that was still to be made, if it is still the version that the vector was made from.
+-- Give a record the vector that was still to be made, if it is still the version that the vector was made from and has none by
+-- now; a vector of another space that it has stays beside.
 -- KEYS: head, log, order, pending, ops, record
 -- ARGV: op, keep_ms, incarnation, seq, id, version, space, vector
 -- Returns: {"OK", seq} | {"NONE"} | {"SPACE", space} | {"TOOLATE"} | {"REGRESSED", what}
@@ -17,9 +18,17 @@ if not record or record.version ~= version then return {'NONE'} end
 if head.space and head.space ~= space then return {'SPACE', head.space} end
 redis.call('SCARD', pending_k)
 redis.call('XLEN', log_k)
+if path.vid(head, record) ~= '' then
+  redis.call('SREM', pending_k, id)
+  return {'NONE'}
+end
 
-local seq = path.log(head, log_k, 'vector', id, version)
-redis.call('HSET', record_k, 'vector', ARGV[8], 'vid', seq, 'seq', seq)
+local seq, tag = path.log(head, log_k, 'vector', id, version), path.tag(space)
+if record.of == '' or record.of == tag then
+  redis.call('HSET', record_k, 'vector', ARGV[8], 'of', tag, 'vid', seq, 'seq', seq)
+else
+  redis.call('HSET', record_k, 'next', ARGV[8], 'next_of', tag, 'next_vid', seq, 'seq', seq)
+end
 redis.call('SREM', pending_k, id)
 if not head.space then
   path.log(head, log_k, 'space', '', '0')

@@ -156,7 +156,7 @@ class View:
             tail = await self.records.tail(self.frame.token or 0)
             if tail.token is None:
                 return
-            if tail.gap or (tail.more and self.frame.token is None) or self._respaced(tail.space):
+            if tail.gap or (tail.more and self.frame.token is None) or self._respaced(tail):
                 if loads == LOADS:
                     raise ServerUnavailable(
                         f"the log of path {self.records.path!r} is trimmed faster than it can be read; try again",
@@ -204,7 +204,7 @@ class View:
                 written[change.id] = None
         step = _Step((), (), self.frame.clock)
         if gone or written:
-            found = dict(zip(written, await self._fetched([*written]), strict=True))
+            found = dict(zip(written, await self._fetched([*written], tail.space), strict=True))
             size = sum(len(stored.record.text) for stored in found.values() if stored is not None)
             if len(found) <= FEW and size <= INLINE:
                 step = self._step(found, gone, usable)
@@ -223,11 +223,11 @@ class View:
         news = [one for one in found.values() if one is not None and (one.record.id in ended or self._news(one))]
         return _Step.of(news, space, [*gone, *missing])
 
-    async def _fetched(self, ids: Sequence[str]) -> list[Stored | None]:
-        """Read records in slices: what a trip brings is read on the event loop."""
+    async def _fetched(self, ids: Sequence[str], space: str | None) -> list[Stored | None]:
+        """Read records in slices: what a trip brings is read on the event loop. A frame holds vectors of one space."""
         found: list[Stored | None] = []
         for start in range(0, len(ids), FETCHED):
-            found += await self.records.fetch(ids[start : start + FETCHED], vectors=True)
+            found += await self.records.fetch(ids[start : start + FETCHED], vectors=True, space=space)
         return found
 
     def _news(self, stored: Stored) -> bool:
@@ -245,9 +245,12 @@ class View:
             return None
         return Space.parse(stored_space)
 
-    def _respaced(self, stored_space: str | None) -> bool:
+    def _respaced(self, tail: Tail) -> bool:
         """Say whether all vectors of the path have been replaced since the frame was made."""
-        return self.frame.stored_space is not None and self.frame.stored_space != stored_space
+        known = self.frame.stored_space
+        if known is not None:
+            return known != tail.space
+        return sum(change.op == "space" for change in tail.changes) > 1
 
     def _build(self) -> asyncio.Task[None]:
         """Begin to build the index anew, unless that is going on."""

@@ -81,8 +81,10 @@ class Meddled(Records):
     def between(self, *acts: Callable[[], Awaitable[object]]) -> None:
         self._acts = list(acts)
 
-    async def walk(self, size: int = 3, *, vectors: bool = True) -> AsyncIterator[list[Stored]]:
-        async for page in super().walk(3, vectors=vectors):
+    async def walk(
+        self, size: int = 3, *, vectors: bool = True, space: str | None = None
+    ) -> AsyncIterator[list[Stored]]:
+        async for page in super().walk(3, vectors=vectors, space=space):
             yield page
             if self._acts:
                 await self._acts.pop(0)()

@@ -209,3 +209,20 @@ async def test_cut_short(store: Store, moment: str) -> None:
     assert found == ({SAME[2]} if moment == "consolidate:merged" else {*SAME})
     kittens = texts(await memory.recall("kitten", k=10))
     assert len(kittens) == len(set(kittens))
+
+
+async def test_undoing_that_was_cut_short(store: Store) -> None:
+    """The same call ends it; and what says the same as a source is recognised as that again."""
+    memory = await filled(store)
+    (merged,) = (await memory.apply(await memory.consolidate())).merged
+
+    def stop(point: str) -> None:
+        if point == "undo:parted":
+            raise RuntimeError(point)
+
+    with watch(stop), pytest.raises(RuntimeError, match="parted"):
+        await memory.undo(merged)
+    assert await memory.undo(merged) == 3
+    assert await memory.get(merged.id) is None
+    assert (await memory.remember(SAME[2])).id == "c"
+    assert (await memory.verify()).findings == ()

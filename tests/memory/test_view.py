@@ -12,12 +12,12 @@ import pytest
 
 from blackboard.errors import ServerUnavailable, StoreRegressed
 from blackboard.memory import view as viewing
-from blackboard.memory.embedder import Space
+from blackboard.memory.embedder import Space, pack
 from blackboard.memory.filters import Eq
 from blackboard.memory.record import Token
 from blackboard.memory.records import Tail
 from blackboard.memory.snapshot import Loaded, Progress
-from blackboard.memory.stored import Stored
+from blackboard.memory.stored import Stored, tag
 from blackboard.memory.words import words
 from blackboard.store.client import Store
 from blackboard.testing.proxy import FaultProxy
@@ -103,13 +103,13 @@ async def test_read_ahead_of_the_log(store: Store, monkeypatch: pytest.MonkeyPat
     await fill(records, 1)
     tail, fetch, again = records.tail, records.fetch, True
 
-    async def late(ids: Sequence[str], *, vectors: bool = False) -> list[Stored | None]:
+    async def late(ids: Sequence[str], *, vectors: bool = False, space: str | None = None) -> list[Stored | None]:
         nonlocal again
         if again:
             again = False
             await records.forget(["0"])
             await records.put(body("0", text="anew"))
-        return await fetch(ids, vectors=vectors)
+        return await fetch(ids, vectors=vectors, space=space)
 
     monkeypatch.setattr(records, "fetch", late)
     first = await view.refresh()
@@ -365,6 +365,9 @@ async def test_spaces(store: Store) -> None:
     assert [frame.space for frame in frames] == [SPACE, None, SPACE]
     assert [nearest(frame, made[1]) for frame in frames] == [["1"], [], ["1"]]
     assert there(frames[1]) == ["0", "1", "2"]
+    for name, vector in zip(("0", "1", "2"), pack(vectors(3, 7, other), other), strict=True):
+        beside = ("next", vector, "next_of", tag(other.text()), "next_vid", 4)
+        await store.command("HSET", records.keys.record(name), *beside)
     await store.command("HSET", records.keys.head, "space", other.text())
     frames = [await view.refresh() for view in (mine, theirs, any_)]
     assert [frame.vectors_alive for frame in frames] == [0, 3, 3]
