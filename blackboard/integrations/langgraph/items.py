@@ -8,6 +8,8 @@ from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
 from typing import Any
 
+from langchain_core.messages.base import TextAccessor
+from langchain_core.runnables.utils import AddableDict
 from langgraph.store.base import Item, SearchItem
 
 from blackboard import codec, keys
@@ -108,6 +110,10 @@ def _digest(key: str) -> str:
 
 def _admit(value: Any) -> Any:
     cls = class_of(value)
+    if cls is TextAccessor:
+        return str(value)  # what a message says is a text
+    if cls is AddableDict:
+        return dict(value)
     if storable(cls):
         raise ValueError(
             f"a store holds plain values, and {cls.__qualname__} is a class; put its fields (model_dump())"
