@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from blackboard.errors import ServerUnavailable
+from blackboard.integrations.langgraph.items import value_of
 from blackboard.memory.record import Token
 from blackboard.memory.records import Records, Tail
 from blackboard.memory.stored import Stored
@@ -31,7 +32,7 @@ class Held:
     def of(cls, stored: Stored) -> Held:
         """Take a record as an item."""
         record = stored.record
-        return cls(record.id, record.version, record.value, stored.vector, record.expires)
+        return cls(record.id, record.version, value_of(record), stored.vector, record.expires)
 
 
 class Image:

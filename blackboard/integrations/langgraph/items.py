@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from hashlib import blake2b
 from typing import Any
 
@@ -22,7 +22,7 @@ from blackboard.memory.stored import Stored
 from blackboard.quantities import seconds
 from blackboard.store.script import Script
 
-__all__ = ["ItemBody", "expecting", "item", "life_ms", "now_utc", "search_item", "spelled", "touch"]
+__all__ = ["ItemBody", "expecting", "item", "life_ms", "search_item", "spelled", "touch", "value_of"]
 
 _TOUCH = Script("blackboard.integrations.langgraph", "touch.lua", prelude=("blackboard.claims:guard.lua",))
 
@@ -89,18 +89,19 @@ async def touch(records: Records, ids: Sequence[str]) -> None:
         await records.store.call(_TOUCH, [records.keys.expiring, *names], part)
 
 
-def now_utc(microseconds: int) -> datetime:
-    """Spell server time as LangGraph does."""
-    return EPOCH.astimezone(UTC) + timedelta(microseconds=microseconds)
+def value_of(record: Record) -> dict[str, Any]:
+    """Return the value of an item; of what was remembered here in another way, its text."""
+    value: Any = record.value
+    return value if type(value) is dict else {"text": record.text}
 
 
 def _told(stored: Stored) -> dict[str, Any]:
     record = stored.record
     return {
         "key": record.id,
-        "value": record.value,
-        "created_at": now_utc(record.created),
-        "updated_at": now_utc(record.updated),
+        "value": value_of(record),
+        "created_at": EPOCH + timedelta(microseconds=record.created),
+        "updated_at": EPOCH + timedelta(microseconds=record.updated),
     }
 
 

@@ -13,7 +13,7 @@ from langgraph.store.base import SearchItem, SearchOp
 from blackboard.errors import EmbedderMismatch
 from blackboard.integrations.langgraph.conditions import Test
 from blackboard.integrations.langgraph.image import Held, Image
-from blackboard.integrations.langgraph.items import search_item
+from blackboard.integrations.langgraph.items import search_item, value_of
 from blackboard.integrations.langgraph.namespaces import MOST_NAMESPACES, Labels, Namespaces, window
 from blackboard.integrations.langgraph.reading import read
 from blackboard.memory.embedder import Space
@@ -120,7 +120,7 @@ async def search(images: Images, question: Question, *, together: bool) -> list[
     return [
         search_item(found.image.namespace, one, found.score)
         for found, one in zip(chosen, stored, strict=True)
-        if one is not None and (question.test is None or question.test(one.record.value))
+        if one is not None and (question.test is None or question.test(value_of(one.record)))
     ]
 
 
@@ -136,26 +136,25 @@ async def _chosen(images: Sequence[Image], question: Question) -> list[Found]:
 
 
 def _choose(held: Sequence[tuple[Image, Sequence[Held]]], question: Question) -> list[Found]:
-    part = window(question.op.limit, question.op.offset)
-    test, found = question.test, list[Found]()
+    part, test = window(question.op.limit, question.op.offset), question.test
+    found = list[tuple[Image, Held]]()
     for image, items in held:
-        for one in items:
-            if test is None or test(one.value):
-                found.append(Found(image, one, None))
+        found += [(image, one) for one in items if test is None or test(one.value)]
         if question.vector is None and len(found) >= part.stop:
             break
-    if question.vector is not None:
-        found = _ranked(found, question.vector)
-    return found[part]
+    if question.vector is None:
+        return [Found(image, one, None) for image, one in found[part]]
+    return _ranked(found, question.vector, part)
 
 
-def _ranked(found: Sequence[Found], vector: Floats) -> list[Found]:
-    """Put items into the order of their scores; those that were not indexed come last, in theirs."""
+def _ranked(found: Sequence[tuple[Image, Held]], vector: Floats, part: slice) -> list[Found]:
+    """Take a part of the items in the order of their scores; those that were not indexed come last, in theirs."""
     from blackboard.integrations.langgraph.nearest import nearest
 
-    places, scores = nearest(vector, [one.held.vectors for one in found])
-    scored = [Found(found[at].image, found[at].held, score) for at, score in zip(places, scores, strict=True)]
-    return [*scored, *(one for one in found if not one.held.vectors)]
+    places, scores = nearest(vector, [one.vectors for _, one in found])
+    ranked: list[tuple[int, float | None]] = [*zip(places, scores, strict=True)]
+    ranked += [(at, None) for at, (_, one) in enumerate(found) if not one.vectors]
+    return [Found(*found[at], score) for at, score in ranked[part]]
 
 
 async def _refresh(images: Sequence[Image]) -> None:

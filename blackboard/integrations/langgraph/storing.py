@@ -11,7 +11,7 @@ from langgraph.store.base import PutOp
 
 from blackboard.errors import BlackboardError
 from blackboard.integrations.langgraph.items import ItemBody, expecting, life_ms, spelled
-from blackboard.integrations.langgraph.namespaces import Labels, Namespaces
+from blackboard.integrations.langgraph.namespaces import MOST_NAMESPACES, Labels, Namespaces
 from blackboard.integrations.langgraph.texts import Texts
 from blackboard.keys import check_id
 from blackboard.memory.lease import Place
@@ -91,6 +91,8 @@ class Storing:
             await records.put_all(bodies)
         if gone and await records.forget(gone):
             await scrub(Place(records.store, records.namespace, records.path), gone)
+        if len(self._written) > MOST_NAMESPACES:
+            self._written.clear()
         self._written[namespace] += len(writes)
         if self._written[namespace] >= self._policy.snapshot_every:
             await self._tended(namespace)
