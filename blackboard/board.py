@@ -21,6 +21,8 @@ from blackboard.claims.keeper import Keeper
 from blackboard.claims.lease import Lease
 from blackboard.claims.shared import SharedEffects
 from blackboard.errors import ConfigError, NotDurable, StoreRegressed
+from blackboard.memory.mentions import KIND as RECORD
+from blackboard.memory.mentions import RecordReferrer
 from blackboard.runs.drive import Entry, drive
 from blackboard.runs.hold import hold
 from blackboard.runs.inbox import Answer, Inbox
@@ -90,6 +92,7 @@ class Blackboard:
         self._memories: Memories | None = None
         self.artifacts = ArtifactStore(store, settings.artifacts)
         self.artifacts.register(THREAD, ThreadReferrer(store))
+        self.artifacts.register(RECORD, RecordReferrer(store))
 
     def __repr__(self) -> str:
         return f"<Blackboard {self.store!r}>"
@@ -255,7 +258,7 @@ class Blackboard:
         from blackboard.memory.memories import Memories
 
         if self._memories is None:
-            self._memories = Memories(self.store, self.settings)
+            self._memories = Memories(self.store, self.settings, self.artifacts)
         return self._memories.open(keys.path_text(path), namespace, embedder)
 
     async def threads(self, *, status: str | None = None, namespace: str = "checkpoint") -> AsyncIterator[Listed]:

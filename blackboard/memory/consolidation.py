@@ -177,6 +177,8 @@ async def _put_together(
     reach("consolidate", "made")
     where = records.keys
     name = _name(group)
+    if records.mentions is not None:
+        await records.mentions.enter(name, body)
     fixed = [where.head, where.log, where.order, where.expiring, where.pending, where.ops]
     names = [*fixed, where.record(name), where.content(body.digest), *(where.record(one.id) for one in group.sources)]
     told: list[Any] = [part for source in group.sources for part in (source.id, source.version)]

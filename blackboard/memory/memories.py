@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
+from blackboard.artifacts.store import ArtifactStore
 from blackboard.memory.embedder import Embedder, Space, for_settings
 from blackboard.memory.memory import Memory
+from blackboard.memory.mentions import Mentions
 from blackboard.memory.paths import Paths
 from blackboard.memory.records import Records
 from blackboard.memory.upkeep import Tending
@@ -25,8 +27,8 @@ MOST_PATHS = 256
 class Memories:
     """Opens memories on one store. Nothing is sent by that."""
 
-    def __init__(self, store: Store, settings: Settings) -> None:
-        self.store, self.settings = store, settings
+    def __init__(self, store: Store, settings: Settings, artifacts: ArtifactStore | None = None) -> None:
+        self.store, self.settings, self._artifacts = store, settings, artifacts
         self._records: OrderedDict[tuple[str, str], Records] = OrderedDict()
         self._paths: dict[str, Paths] = {}
         self._embedders: dict[str, Embedder | None] = {}
@@ -51,7 +53,8 @@ class Memories:
         place = (namespace, path)
         records = self._records.pop(place, None)
         if records is None:
-            records = Records(self.store, namespace, path, self.settings.memory_namespace(namespace))
+            mentions = None if self._artifacts is None else Mentions(self._artifacts, namespace, path)
+            records = Records(self.store, namespace, path, self.settings.memory_namespace(namespace), mentions)
         self._records[place] = records
         if len(self._records) > MOST_PATHS:
             self._records.popitem(last=False)

@@ -8,6 +8,7 @@ from typing import Any, Literal, cast
 
 from blackboard.errors import StoreRegressed
 from blackboard.keys import PathKeys
+from blackboard.memory.mentions import Mentions
 from blackboard.memory.new import Body
 from blackboard.memory.record import Record, Token
 from blackboard.memory.stored import LIGHT, Stored, answered, light, pairs, parse
@@ -67,8 +68,11 @@ class Records:
     and answered as before. `known` is the newest token seen here: a store that has less is StoreRegressed.
     """
 
-    def __init__(self, store: Store, namespace: str, path: str, policy: MemoryNamespace) -> None:
+    def __init__(
+        self, store: Store, namespace: str, path: str, policy: MemoryNamespace, mentions: Mentions | None = None
+    ) -> None:
         self.store, self.namespace, self.path, self.policy = store, namespace, path, policy
+        self.mentions = mentions
         self.keys = PathKeys.of(namespace, path)
         self.known: Token | None = None
         self._keep_ms = max(1000, int(2000 * store.retry_deadline))
@@ -83,7 +87,7 @@ class Records:
         is replaced only if it still has that version: RecordConflict, RecordMissing. Raises EmbedderMismatch for a vector
         of another space, StoreRegressed.
         """
-        return (await self._put([Put.of(self.keys, self.store.op_id(), body, over)]))[0]
+        return (await self._put([Put.of(self.keys, body, over)]))[0]
 
     async def put_all(self, bodies: Iterable[Body]) -> list[Record]:
         """Store many, pipelined in their order, each as `put`; one that has to be sent again comes after those that follow it.
@@ -91,7 +95,7 @@ class Records:
         If one fails, any others may have been stored.
         """
         found: list[Record] = []
-        for part in _slices([Put.of(self.keys, self.store.op_id(), body) for body in bodies]):
+        for part in _slices([Put.of(self.keys, body) for body in bodies]):
             found += await self._put(part)
         return found
 
@@ -217,6 +221,10 @@ class Records:
 
     async def _put(self, puts: Sequence[Put]) -> list[Record]:
         found: list[Record] = []
+        for put in puts:
+            put.op = self.store.op_id()  # it begins with the time, and a long batch takes its time
+            if self.mentions is not None:
+                await self.mentions.enter(put.id, put.body)
         for put, reply in zip(puts, await self._write(_PUT, puts), strict=True):
             if reply[0] == b"DUP":
                 twin = reply[2].decode()

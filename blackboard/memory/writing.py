@@ -78,9 +78,9 @@ class Put(_Write):
     expected: int | None = None
 
     @classmethod
-    def of(cls, keys: PathKeys, op: str, body: Body, over: Stored | None = None) -> Put:
-        """Begin a write, over the version that was read if there is one."""
-        put = cls(keys, op, body.id or secrets.token_hex(12), content=body.stands, body=body)
+    def of(cls, keys: PathKeys, body: Body, over: Stored | None = None) -> Put:
+        """Begin a write, over the version that was read if there is one; it gets its op id when it is sent."""
+        put = cls(keys, "", body.id or secrets.token_hex(12), content=body.stands, body=body)
         if over is not None:
             put.expected, put.content, put.subject = over.record.version, over.content, over.record.subject or ""
         return put
