@@ -14,6 +14,8 @@ import pytest_asyncio
 from blackboard import Blackboard
 from blackboard.claims.shared import Claim
 from blackboard.errors import Parked
+from blackboard.memory.embedders.hashing import HashingEmbedder
+from blackboard.memory.new import New
 from blackboard.testing.proxy import FaultProxy
 from blackboard.testing.servers import Server, binaries, start_server
 
@@ -69,6 +71,7 @@ async def _counted(board: Blackboard, thread: str, trips: Trips) -> None:
     await _told(board, f"{thread} waits", trips)
     await _branched(board, f"{thread} branches", trips)
     await _remembered(board, thread, trips)
+    await _recalled(board, f"{thread} recalled", trips)
 
 
 async def _driven(board: Blackboard, thread: str, trips: Trips) -> None:
@@ -174,3 +177,30 @@ async def _remembered(board: Blackboard, path: str, trips: Trips) -> None:
     assert built.rows == 104
     await memory.view().refresh()
     assert (await trips.of("memory.verify", memory.verify)).ok
+
+
+async def _recalled(board: Blackboard, path: str, trips: Trips) -> None:
+    memory = board.memory(path)
+    say = "the customer asked for the invoice of May again"
+    await memory.remember_all([New(say, id="a"), New(f"{say} today", id="b"), New("likes tea", id="c")])
+    await memory.recall("tea")
+    assert len(await trips.of("memory.recall", lambda: memory.recall("tea", k=1))) == 1
+    eventual = partial(memory.recall, "tea", k=1, consistency="eventual")
+    assert len(await trips.of("memory.recall, eventual", eventual)) == 1
+    plan = await trips.of("memory.consolidate", lambda: memory.consolidate(vectors=0.7))
+    applied = await trips.of("memory.apply", lambda: memory.apply(plan))
+    assert await trips.of("memory.undo", lambda: memory.undo(applied.merged[0])) == 2
+    small = HashingEmbedder(64)
+    assert (await trips.of("memory.migrate", lambda: memory.migrate(small))).flipped
+    assert (await trips.of("memory.space", memory.space)).status == "flipped"
+    assert (await trips.of("memory.rollback", memory.rollback)).status == "returned"
+    assert await trips.of("memory.settle", memory.settle) == 3
+    assert (await trips.of("memory.tend", memory.tend)).held_by is None
+    receipt = await trips.of("memory.forget", lambda: memory.forget("c"))
+    assert len(await trips.of("memory.receipts", memory.receipts)) == 1
+    assert (await trips.of("memory.verify_forgotten", lambda: memory.verify_forgotten(receipt))).gone
+    assert len(await trips.of("memory.export", lambda: _all(memory.export()))) == 4
+
+
+async def _all(lines: AsyncIterator[bytes]) -> list[bytes]:
+    return [line async for line in lines]
