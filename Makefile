@@ -32,8 +32,9 @@ types: $(READY) ## mypy strict everywhere, pyright strict on the library
 	$(BIN)/mypy $(wildcard $(CODE))
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
-chaos: $(READY) ## the long crash and race tests
+chaos: $(READY) ## the long crash and race tests, and every test on every server
 	$(BIN)/python -m pytest -m chaos --timeout 3600
+	$(BIN)/python -m pytest -n auto --every-server tests/artifacts tests/cases tests/integrations tests/memory
 
 bench: $(READY) ## every benchmark, each with the servers it needs
 	@for benchmark in benchmarks/*.py; do echo "== $$benchmark"; $(BIN)/python $$benchmark || exit 1; done

@@ -20,6 +20,32 @@ if TYPE_CHECKING:
 BINARIES = binaries()
 BEST = next(iter(BINARIES), None)
 
+FACES = ("artifacts", "integrations", "memory")
+"""Rooms whose scripts are held to their contracts on every server; the rest of their tests runs on one, and on a cluster."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--every-server", action="store_true", help="run every test on every server, as `make chaos` does")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what another server shows as well, unless it is asked for."""
+    if config.getoption("--every-server"):
+        return
+    spared = [item for item in items if _shown_elsewhere(item)]
+    if spared:
+        config.hook.pytest_deselected(items=spared)
+        items[:] = [item for item in items if item not in set(spared)]
+
+
+def _shown_elsewhere(item: pytest.Item) -> bool:
+    used = getattr(item, "callspec", None)
+    backend = None if used is None else used.params.get("backend", used.params.get("server"))
+    room, name = item.path.parent.name, item.path.stem
+    held = name in ("test_records_contract", "test_langgraph_conformance")
+    face = (room in FACES and not held) or (room, name) == ("cases", "test_memory")
+    return face and backend in BINARIES and backend != BEST
+
 
 @pytest.fixture(scope="session", autouse=True)
 def headers() -> Iterator[None]:
