@@ -16,6 +16,7 @@ from tests.codec.same import same
 
 pytest.importorskip("langgraph", reason="install agent-blackboard[langgraph]")
 
+from langchain_core.messages import AIMessage
 from langgraph.store.base import GetOp, IndexConfig, InvalidNamespaceError, PutOp, SearchOp
 
 from blackboard.integrations.langgraph import BlackboardStore
@@ -244,6 +245,32 @@ async def test_values_come_back_the_same(store: BlackboardStore) -> None:
     again = await store.aget(("docs",), "k")
     assert again is not None
     assert same(again.value, value)
+
+
+async def test_what_a_message_says_is_stored_as_text(store: BlackboardStore) -> None:
+    await store.aput(("docs",), "k", {"said": AIMessage("tea").text})
+    item = await store.aget(("docs",), "k")
+    assert item is not None
+    assert type(item.value["said"]) is str
+    assert await found(store, "docs", filter={"said": "tea"}) == ["k"]
+
+
+async def test_what_was_remembered_there_in_another_way_is_a_text(backend: str, thread: str) -> None:
+    settings = Settings(namespaces={thread: {"kind": "memory"}})
+    async with Blackboard.open(backend, settings=settings, proof=False) as board:
+        await board.memory(("docs",), namespace=thread).remember("she drinks tea", id="k")
+        store = BlackboardStore(board, namespace=thread)
+        assert [each.value for each in await store.asearch((), filter={"text": "she drinks tea"})] == [
+            {"text": "she drinks tea"}
+        ]
+        await store.aput(("docs",), "k", {"n": 1})
+        item = await store.aget(("docs",), "k")
+        assert item is not None
+        assert (item.value, await store.aversion(("docs",), "k")) == ({"n": 1}, 2)
+        record = await board.memory(("docs",), namespace=thread).get("k")
+        assert record is not None
+        assert record.value == {"n": 1}
+        assert (await board.memory(("docs",), namespace=thread).verify()).findings == ()
 
 
 class Order(BaseModel):

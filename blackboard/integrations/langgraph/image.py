@@ -70,6 +70,11 @@ class Image:
                 if self.items.get(key) is before[key]:
                     self._take(key, stored)
 
+    def drop(self, held: Held) -> None:
+        """Forget an item that was not there when it was asked for, unless it was put again and is known by that already."""
+        if self.items.get(held.key) is held:
+            del self.items[held.key]
+
     async def _turn(self) -> None:
         async with self._lock:
             self._next = None  # whoever comes from here on may have seen a write that this turn does not read

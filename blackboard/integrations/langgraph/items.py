@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from hashlib import blake2b
-from typing import Any
+from typing import Any, cast
 
 from langchain_core.messages.base import TextAccessor
 from langchain_core.runnables.utils import AddableDict
@@ -91,8 +91,8 @@ async def touch(records: Records, ids: Sequence[str]) -> None:
 
 def value_of(record: Record) -> dict[str, Any]:
     """Return the value of an item; of what was remembered here in another way, its text."""
-    value: Any = record.value
-    return value if type(value) is dict else {"text": record.text}
+    value: object = record.value
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {"text": record.text}
 
 
 def _told(stored: Stored) -> dict[str, Any]:

@@ -116,7 +116,7 @@ async def search(images: Images, question: Question, *, together: bool) -> list[
         whole = all(_stands(found, one) for found, one in zip(chosen, stored, strict=True))
         for found, one in zip(chosen, stored, strict=True):
             if one is None:
-                found.image.items.pop(found.held.key, None)
+                found.image.drop(found.held)
     return [
         search_item(found.image.namespace, one, found.score)
         for found, one in zip(chosen, stored, strict=True)
