@@ -152,6 +152,10 @@ def notice_what_is_wrong(options: tuple[str | Path, ...], directory: Path, ledge
     assert pick(counted(*options, code=1), "lost", "repeated") == [1, 0]
     (journals / "liar.jsonl").unlink()
     assert pick(counted(*options), "lost", "repeated") == [0, 0]
+    command = [sys.executable, "-m", "blackboard", "--directory", str(directory), "memory"]
+    forget = ["forget", "survey/findings", "--where", '{"document": "book-05.md"}', "--yes", "--json"]
+    done = subprocess.run([*command, *forget], env=environment(), capture_output=True, text=True, check=True)
+    assert pick(counted(*options, code=1), "lost", "repeated") == [json.loads(done.stdout)["count"], 0]
     disturbed = run(*options, "--chaos")
     assert disturbed.returncode == 1
     assert "name another --directory" in disturbed.stderr
