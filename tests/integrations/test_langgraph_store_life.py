@@ -343,3 +343,17 @@ async def test_the_log_of_a_namespace_does_not_grow_for_ever(backend: str, threa
             hits = await each.asearch(("docs",), query="coffee", limit=100)
             assert sorted(hit.key for hit in hits) == ["first", *(f"k{n}" for n in range(1, 7))]
         assert (await board.memory(("docs",), namespace=thread).verify()).ok
+
+
+async def test_an_artifact_that_an_item_mentions_is_kept(solo: Server, thread: str) -> None:
+    async with await Blackboard.open(solo.url) as board:
+        store = BlackboardStore(board)
+        ref = await board.artifacts.put(f"a file of {thread}".encode())
+        await store.aput(("files", thread), "one", {"file": str(ref)})
+        for _ in range(2):
+            await board.artifacts.gc(grace=0.001)
+        assert await board.artifacts.stat(ref) is not None
+        await store.adelete(("files", thread), "one")
+        for _ in range(2):
+            await board.artifacts.gc(grace=0.001)
+        assert await board.artifacts.stat(ref) is None

@@ -9,7 +9,9 @@ from collections.abc import AsyncIterator, Sequence
 from langgraph.store.base import ListNamespacesOp, MatchCondition
 
 from blackboard import keys
+from blackboard.artifacts.store import ArtifactStore
 from blackboard.errors import ConfigError
+from blackboard.memory.mentions import Mentions
 from blackboard.memory.paths import Paths
 from blackboard.memory.records import Records
 from blackboard.settings import MemoryNamespace
@@ -32,8 +34,8 @@ COUNTED = 200
 class Namespaces:
     """The namespaces of one store. A path that was written once stays listed; whether it holds anything, its records say."""
 
-    def __init__(self, paths: Paths, policy: MemoryNamespace) -> None:
-        self._paths, self._policy = paths, policy
+    def __init__(self, paths: Paths, policy: MemoryNamespace, artifacts: ArtifactStore) -> None:
+        self._paths, self._policy, self._artifacts = paths, policy, artifacts
         self._records: OrderedDict[Labels, Records] = OrderedDict()
 
     async def enter(self, namespace: Labels) -> None:
@@ -44,7 +46,9 @@ class Namespaces:
         """Return the records of a namespace, and with them what is known of how far it has come; ConfigError if it is no path."""
         records = self._records.pop(namespace, None)
         if records is None:
-            records = Records(self._paths.store, self._paths.namespace, keys.path_text(namespace), self._policy)
+            path = keys.path_text(namespace)
+            mentions = Mentions(self._artifacts, self._paths.namespace, path)
+            records = Records(self._paths.store, self._paths.namespace, path, self._policy, mentions)
         self._records[namespace] = records
         if len(self._records) > MOST_NAMESPACES:
             self._records.popitem(last=False)

@@ -74,7 +74,7 @@ class BlackboardStore(BaseStore):
         self.policy = board.settings.memory_namespace(namespace) if known else MemoryNamespace()
         self.board, self.namespace, self.ttl_config = board, namespace, ttl
         self._texts = None if index is None else Texts(index)
-        self._namespaces = Namespaces(Paths(board.store, namespace), self.policy)
+        self._namespaces = Namespaces(Paths(board.store, namespace), self.policy, board.artifacts)
         self._images = Images(self._namespaces)
         self._storing = Storing(self._namespaces, self._texts, self.policy)
 
