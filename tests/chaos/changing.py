@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -38,10 +38,10 @@ ALIKE = {
 }  # fmt: skip
 GONE = ("r2", "r5")
 
-assert tend.__kwdefaults__ is not None
+DEFAULTS = cast("dict[str, Any]", tend.__kwdefaults__)
 SMALL: tuple[tuple[dict[str, Any], str, Any], ...] = (
     (vars(building), "LONGEST_ROWS", 4), (vars(pending), "SLICE", 4), (vars(migration), "SLICE", 4),
-    (vars(migration), "EMBEDDED", 4), (vars(migration), "GRACE", 0.0), (tend.__kwdefaults__, "ttl", TTL),
+    (vars(migration), "EMBEDDED", 4), (vars(migration), "GRACE", 0.0), (DEFAULTS, "ttl", TTL),
 )  # fmt: skip
 """What is set otherwise here: a few records make several slices, a change is settled when it is tended, a lease is short."""
 
@@ -299,13 +299,13 @@ async def patiently(act: Callable[[], Awaitable[object]]) -> None:
 
 async def record(url: str, path: str, scene: str, out: str) -> None:
     """Play the act of a scene, and write down every spot that it reaches; it is not to be renewed meanwhile, however slow."""
-    SMALL[-1][0]["ttl"] = 20 * TTL
+    DEFAULTS["ttl"] = 20 * TTL
     await _play(url, path, scene, recorder(lambda spot: append(Path(out), str(spot))))
 
 
 async def die(url: str, path: str, scene: str, spot: str) -> None:
     """Play the act of a scene up to a spot, and be killed there."""
-    SMALL[-1][0]["ttl"] = TTL
+    DEFAULTS["ttl"] = TTL
     await _play(url, path, scene, strike(Spot.parse(spot)))
 
 
