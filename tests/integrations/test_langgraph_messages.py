@@ -1,28 +1,24 @@
 """Lists of messages: what is unchanged is neither sent nor encoded again, and every change is seen."""
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
 
-from blackboard import Blackboard, Settings, keys
+from blackboard import Blackboard, Settings
 from blackboard.testing.servers import Server
 
 pytest.importorskip("langgraph", reason="install agent-blackboard[langgraph]")
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
-from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
-from blackboard.integrations.langgraph import BlackboardSaver, BlackboardSerializer
-from blackboard.integrations.langgraph.imprint import Imprint, Original
+from blackboard.integrations.langgraph import BlackboardSaver
+from blackboard.integrations.langgraph.imprint import Imprint, Imprints, Original
 from blackboard.integrations.langgraph.kept import Kept, Shelf
-
-SERIALIZERS: dict[str, Callable[[], SerializerProtocol]] = {
-    "langgraph": JsonPlusSerializer, "blackboard": BlackboardSerializer,
-}  # fmt: skip
+from tests.integrations.chats import SERIALIZERS, Spent, Thread, counting, exact, items, rich, segments, spoil
 
 
 @pytest.fixture(params=SERIALIZERS)
@@ -36,77 +32,9 @@ async def board(solo: Server) -> AsyncIterator[Blackboard]:
         yield opened
 
 
-class Spent:
-    """Counts the bytes that serializers write and read."""
-
-    def __init__(self) -> None:
-        self.written = self.read = 0
-
-
 @pytest.fixture
-def spent(monkeypatch: pytest.MonkeyPatch) -> Iterator[Spent]:
-    counted = Spent()
-    for made in (JsonPlusSerializer, BlackboardSerializer):
-
-        def dumps(self: Any, obj: Any, plain: Any = made.dumps_typed) -> Any:
-            kind, data = plain(self, obj)
-            counted.written += len(data)
-            return kind, data
-
-        def loads(self: Any, data: Any, plain: Any = made.loads_typed) -> Any:
-            counted.read += len(data[1])
-            return plain(self, data)
-
-        monkeypatch.setattr(made, "dumps_typed", dumps)
-        monkeypatch.setattr(made, "loads_typed", loads)
-    return counted  # type: ignore[return-value]
-
-
-def rich() -> list[AnyMessage]:
-    call: Any = {"name": "search", "args": {"query": "moon", "pages": [1, 2]}, "id": "call-1", "type": "tool_call"}
-    return [
-        HumanMessage(
-            [{"type": "text", "text": "x" * 200}], id="h", additional_kwargs={"seen": True, "deep": [{"n": 1}]}
-        ),
-        AIMessage("y" * 200, id="a", tool_calls=[call], response_metadata={"model": "m"}, score=0.5),
-        ToolMessage("z" * 200, id="t", tool_call_id="call-1", artifact={"rows": [1]}),
-    ]
-
-
-class Thread:
-    """Puts lists of messages one after the other, each the child of the one before."""
-
-    def __init__(self, saver: Any, thread: str) -> None:
-        self.saver, self.thread = saver, thread
-        self.where: Any = {"configurable": {"thread_id": thread, "checkpoint_ns": ""}}
-        self.steps = 0
-
-    async def put(self, messages: list[Any]) -> None:
-        self.steps += 1
-        named = {**empty_checkpoint(), "id": f"{self.steps:04}", "channel_values": {"messages": messages}}
-        versions: Any = {"messages": self.steps}
-        self.where = await self.saver.aput(
-            self.where, {**named, "channel_versions": versions}, {"source": "loop", "step": self.steps}, versions
-        )
-
-    async def get(self) -> Any:
-        found = await self.saver.aget_tuple(self.where)
-        return found.checkpoint["channel_values"]["messages"]
-
-    async def history(self) -> list[Any]:
-        where: Any = {"configurable": {"thread_id": self.thread}}
-        return [one.checkpoint["channel_values"]["messages"] async for one in self.saver.alist(where)]
-
-
-def exact(value: Any) -> Any:
-    """Tell all of a value, with types and order."""
-    if hasattr(value, "model_dump"):
-        return type(value), exact(value.__dict__), exact(value.__pydantic_extra__)
-    if isinstance(value, dict):
-        return [(exact(key), exact(one)) for key, one in value.items()]
-    if isinstance(value, list):
-        return [exact(one) for one in value]
-    return type(value), value
+def spent(monkeypatch: pytest.MonkeyPatch) -> Spent:
+    return counting(monkeypatch)
 
 
 def _swap(message: Any) -> None:
@@ -173,13 +101,14 @@ async def test_every_change_is_seen(
 
 
 async def test_unchanged_messages_are_not_encoded_again(
-    board: Blackboard, serde: SerializerProtocol, thread: str, spent: Spent
+    board: Blackboard, serde: SerializerProtocol, thread: str, spent: Spent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     on = Thread(BlackboardSaver(board, serde=serde), thread)
     messages: list[AnyMessage] = [AIMessage("x" * 1000, id=str(number)) for number in range(50)]
     for _ in range(2):
         await on.put(messages)
     spent.written = 0
+    monkeypatch.delattr(Imprint, "stands")  # none is looked at by itself
     for number in range(50, 60):
         messages.append(AIMessage("x" * 1000, id=str(number)))
         await on.put(messages)
@@ -214,25 +143,13 @@ async def test_only_what_follows_a_change_is_stored_again(board: Blackboard, thr
     await on.put(messages)
     messages[18] = AIMessage("other", id="18")
     await on.put(messages)
-    where = keys.ThreadKeys.of("langgraph", thread)
-    stored = [len(await _segment(board, segment)) async for segment in _segments(board, where)]
+    stored = [len(await items(board, segment)) async for segment in segments(board, thread)]
     assert sorted(stored) == [2, 20]
     assert [one.id for one in await on.get()] == [str(number) for number in range(20)]
     assert [[one.content for one in shown][17:] for shown in await on.history()] == [
         ["x" * 200, "other", "x" * 200],
         ["x" * 200] * 3,
     ]
-
-
-async def _segments(board: Blackboard, where: keys.ThreadKeys) -> AsyncIterator[str]:
-    for part in await board.store.command("SMEMBERS", where.parts):
-        if part.startswith(b"log:"):
-            yield f"{where.prefix}:{part.decode()}"
-
-
-async def _segment(board: Blackboard, segment: str) -> list[bytes]:
-    found: list[bytes] = await board.store.command("LRANGE", segment, 0, -1)
-    return found
 
 
 async def test_checkpoints_that_are_listed_share_no_message(board: Blackboard, thread: str, spent: Spent) -> None:
@@ -249,11 +166,7 @@ async def test_checkpoints_that_are_listed_share_no_message(board: Blackboard, t
     spent.read = 0
     listed = await on.history()
     assert spent.read < 2 * whole
-    for message in listed.pop(3):
-        message.content = "changed"
-        message.additional_kwargs.clear()
-        message.__pydantic_extra__["new"] = 1
-        getattr(message, "tool_calls", []).clear()
+    spoil(listed.pop(3))
     assert exact(listed) == exact(expected[:3] + expected[4:])
     assert exact(await on.history()) == exact(expected)
 
@@ -271,8 +184,7 @@ async def test_beyond_the_shelf_only_digests_are_kept(board: Blackboard, thread:
     for on, list_ in zip(threads, messages, strict=True):
         await on.put(list_)
         assert await on.get() == list_
-        where = keys.ThreadKeys.of("langgraph", on.thread)
-        stored = [len(await _segment(board, segment)) async for segment in _segments(board, where)]
+        stored = [len(await items(board, segment)) async for segment in segments(board, on.thread)]
         assert sorted(stored) == ([20, 20] if on is threads[0] else [20])
 
 
@@ -286,6 +198,21 @@ def test_a_kept_list_branches_where_it_is_left() -> None:
     third = kept.grown(1, [b"e"])
     assert [third.matches(at, one) for at, one in enumerate((b"a", b"e"))] == [True, True]
     assert len(third.items) == 2
+
+
+def test_all_imprints_are_looked_at_at_once() -> None:
+    given = rich()
+    imprints = Imprints(map(Imprint.of, given))
+    assert imprints.stand(given)
+    assert not imprints.stand(given[:2])
+    assert not imprints.stand([given[0], given[1], given[2].model_copy()])
+    assert imprints.first(2).stand(given[:2])
+    given[1].content = "other"
+    assert [imprints.stand(given), imprints.first(1).stand(given[:1])] == [False, True]
+    imprints[1] = Imprint.of(given[1])
+    assert imprints.stand(given)
+    imprints[4] = Imprint.of(given[0])
+    assert not imprints.stand([*given, given[0], given[0]]), "the fourth has none"
 
 
 @pytest.mark.parametrize("item", ["text", {"a": 1}, ToolMessage("x", tool_call_id="1", artifact=object()), AIMessage])

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
-from operator import is_
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
+from operator import attrgetter, is_
 from typing import Any, TypeGuard
 
-__all__ = ["Imprint", "Original", "are_messages"]
+__all__ = ["Imprint", "Imprints", "Original", "are_messages"]
 
 _HOME = "langchain_core.messages."
 """The package whose models are spelled by what stands in them and nothing else; a subclass from elsewhere may add a serializer."""
@@ -43,7 +44,7 @@ class Imprint:
         self._message = message
         self._kind = _kind(message)
         self._fields, self._extra = message.__dict__, message.__pydantic_extra__
-        self._given, self._parts, self._empty = message.__pydantic_fields_set__.copy(), parts, empty
+        self._given, self._parts, self._empty = _shared(frozenset(message.__pydantic_fields_set__)), parts, empty
 
     @classmethod
     def of(cls, item: Any) -> Imprint | None:
@@ -68,6 +69,25 @@ class Imprint:
             found += inner
         return cls(item, parts, empty)
 
+    def enter(self, columns: _Columns) -> None:
+        """Put it behind others."""
+        columns.messages.append(self._message)
+        columns.kinds.append(self._kind)
+        columns.given.append(self._given)
+        columns.fields.append(self._fields)
+        columns.extras.append(self._extra)
+        columns.empty += self._empty
+        for container, keys, values in self._parts:
+            if keys:
+                columns.dicts.append(container)
+                columns.sizes.append(len(values))
+                columns.keys += keys
+                columns.values += values
+            else:
+                columns.lists.append(container)
+                columns.list_sizes.append(len(values))
+                columns.list_items += values
+
     def stands(self, item: Any) -> bool:
         """Tell whether an item is this message, unchanged."""
         if item is not self._message or type(item) is not self._kind or any(self._empty):
@@ -84,11 +104,91 @@ class Imprint:
         return bool(item.__pydantic_fields_set__ == self._given)
 
 
+@functools.lru_cache(maxsize=256)
+def _shared(names: frozenset[str]) -> frozenset[str]:
+    """Give the same set for equal ones: most messages of a list are given the same fields."""
+    return names
+
+
 def _part(container: Any) -> _Part:
     kind = _kind(container)
     if kind is dict:
         return container, list(container), tuple(container.values())
     return container, [], tuple(container)
+
+
+class Imprints:
+    """The imprints of a list's items, None for an item that has none.
+
+    Whether all of them stand is told at once, from columns of what all of them hold: in half the time that one after the other
+    takes.
+    """
+
+    __slots__ = ("_columns", "_each")
+
+    def __init__(self, each: Iterable[Imprint | None] = ()) -> None:
+        self._each, self._columns = list(each), _Columns()
+
+    def __len__(self) -> int:
+        return len(self._each)
+
+    def __getitem__(self, at: int) -> Imprint | None:
+        return self._each[at] if at < len(self._each) else None
+
+    def __setitem__(self, at: int, imprint: Imprint | None) -> None:
+        self._each += [None] * (at + 1 - len(self._each))
+        self._each[at] = imprint
+        if at < len(self._columns.messages):
+            self._columns = _Columns()
+
+    def first(self, count: int) -> Imprints:
+        """Return those of the first items."""
+        return Imprints(self._each[:count])
+
+    def stand(self, items: Sequence[Any]) -> bool:
+        """Tell whether these are the messages, every one of them, unchanged."""
+        columns = self._columns
+        if len(items) != len(self._each):
+            return False
+        for imprint in self._each[len(columns.messages) :]:
+            if imprint is None:
+                return False
+            imprint.enter(columns)
+        return columns.stand(items)
+
+
+class _Columns:
+    """What some messages hold, one after the other; each is compared in one call, so that no other thread runs meanwhile."""
+
+    __slots__ = (
+        "dicts", "empty", "extras", "fields", "given", "keys", "kinds", "list_items", "list_sizes", "lists", "messages",
+        "sizes", "values",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.messages, self.kinds, self.given = list[Any](), list[type[Any]](), list[Any]()
+        self.fields, self.extras, self.empty = list[Any](), list[Any](), list[Any]()
+        self.dicts, self.sizes, self.keys, self.values = list[Any](), list[int](), list[str](), list[Any]()
+        self.lists, self.list_sizes, self.list_items = list[Any](), list[int](), list[Any]()
+
+    def stand(self, items: Sequence[Any]) -> bool:
+        """Tell whether these are the messages, unchanged; what one part hides, another shows."""
+        return (
+            all(map(is_, items, self.messages))
+            and all(map(is_, map(type, items), self.kinds))
+            and all(map(is_, map(_fields, items), self.fields))
+            and all(map(is_, map(_extra, items), self.extras))
+            and list(map(_given, items)) == self.given
+            and not any(self.empty)
+            and list(map(len, self.dicts)) == self.sizes
+            and list(map(len, self.lists)) == self.list_sizes
+            and all(map(is_, chain.from_iterable(map(dict[Any, Any].values, self.dicts)), self.values))
+            and all(map(is_, chain.from_iterable(self.lists), self.list_items))
+            and list(chain.from_iterable(self.dicts)) == self.keys
+        )
+
+
+_fields, _extra, _given = map(attrgetter, ("__dict__", "__pydantic_extra__", "__pydantic_fields_set__"))
 
 
 class Original:

@@ -6,7 +6,7 @@ import hashlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 
-from blackboard.integrations.langgraph.imprint import Imprint
+from blackboard.integrations.langgraph.imprint import Imprint, Imprints
 
 __all__ = ["Kept", "Shelf", "short"]
 
@@ -30,9 +30,9 @@ class Kept:
 
     __slots__ = ("imprints", "items", "pressed", "size")
 
-    def __init__(self, items: Iterable[bytes] = (), imprints: Iterable[Imprint | None] = ()) -> None:
+    def __init__(self, items: Iterable[bytes] = ()) -> None:
         self.items = list(items)
-        self.imprints = list(imprints)
+        self.imprints = Imprints()
         self.size = sum(map(len, self.items))
         self.pressed = False
 
@@ -60,29 +60,20 @@ class Kept:
         """Put items behind the first `count`: behind its own if there are no more, else those of a new one."""
         kept = self
         if count < len(self.items):
-            kept = Kept(self.items[:count], self.imprints[:count])
+            kept = Kept(self.items[:count])
+            kept.imprints = self.imprints.first(count)
             kept.pressed = self.pressed
         kept.items += [short(one) for one in new] if kept.pressed else new
-        if imprints:
-            kept.imprints += [None] * (count - len(kept.imprints))
-            kept.imprints += imprints
+        for at, imprint in enumerate(imprints, count):
+            kept.imprints[at] = imprint
         kept.size += sum(map(len, new))
         return kept
-
-    def imprint(self, at: int) -> Imprint | None:
-        """Tell what an item held, if that is known."""
-        return self.imprints[at] if at < len(self.imprints) else None
-
-    def renew(self, at: int, imprint: Imprint | None) -> None:
-        """Note what an item holds that is spelled as it was."""
-        self.imprints += [None] * (at + 1 - len(self.imprints))
-        self.imprints[at] = imprint
 
     def press(self) -> None:
         """Keep digests alone."""
         if not self.pressed:
             self.items = [short(item) for item in self.items]
-            self.imprints, self.pressed = [], True
+            self.imprints, self.pressed = Imprints(), True
             self.size = sum(map(len, self.items))
 
 
@@ -92,15 +83,16 @@ class Shelf:
     def __init__(self, most: int = MOST_BYTES) -> None:
         self._most = most
         self._sizes: OrderedDict[Kept, int] = OrderedDict()
-        self._total = 0
+        self.total = 0
+        """Bytes of the items that are remembered as they are."""
 
     def use(self, kept: Kept) -> None:
         """Note that a list was stored or read just now."""
         if kept.pressed:
             return
-        self._total += kept.size - self._sizes.pop(kept, 0)
+        self.total += kept.size - self._sizes.pop(kept, 0)
         self._sizes[kept] = kept.size
-        while self._total > self._most:
+        while self.total > self._most:
             oldest, size = self._sizes.popitem(last=False)
-            self._total -= size
+            self.total -= size
             oldest.press()

@@ -119,24 +119,25 @@ class Spelling:
         spell = _log if made[0] == "log" else _map
         return spell(form, data, made[1:], (base, mark))
 
-    def _messages(self, name: str, value: Any, known: Known) -> tuple[Channel, Mark] | None:
+    def _messages(self, name: str, value: Any, stored: Known) -> tuple[Channel, Mark] | None:
         """Spell a list of messages that stands as a log, item by item; None if it is no such list, or no longer one."""
-        base, mark = known
+        base, mark = stored
         kept = mark.kept if mark is not None else None
         if mark is None or kept is None or kept.pressed or not _is_itemwise(self.serde):
             return None
         if not are_messages(value):
             return None
-        shared = 0
-        for item in value[: mark.count]:
-            seen = kept.imprint(shared)
+        known = value[: mark.count]
+        shared = len(known) if kept.imprints.stand(known) else 0
+        for item in known[shared:]:
+            seen = kept.imprints[shared]
             if seen is None or not seen.stands(item):
                 imprint, data = self._item(name, shared, item)
                 if data is None:
                     return None
                 if not kept.matches(shared, data):
                     break
-                kept.renew(shared, imprint)
+                kept.imprints[shared] = imprint
             shared += 1
         spelled, imprints = list[bytes](), list[Imprint | None]()
         for at, item in enumerate(value[shared:], shared):
