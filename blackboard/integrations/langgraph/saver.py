@@ -31,6 +31,7 @@ from blackboard.integrations.langgraph.copying import copy
 from blackboard.integrations.langgraph.kept import Shelf
 from blackboard.integrations.langgraph.listing import Asked, listed
 from blackboard.integrations.langgraph.loop import loop_thread, wait_for
+from blackboard.integrations.langgraph.originals import Lately
 from blackboard.integrations.langgraph.place import Place
 from blackboard.integrations.langgraph.removal import delete_runs, keep_latest, keep_newest
 from blackboard.integrations.langgraph.spelling import Mark, Spelling, Stored
@@ -84,7 +85,7 @@ class BlackboardSaver(SyncSaver):
         self.engine = board.engine(namespace, default=CheckpointNamespace())
         self.breakpoints = breakpoints
         self._stored: OrderedDict[Place, Stored] = OrderedDict()
-        self._shelf = Shelf()
+        self._shelf, self._lately = Shelf(), Lately()
         self._opening: dict[str, asyncio.Future[None]] = {}
 
     @classmethod
@@ -204,9 +205,10 @@ class BlackboardSaver(SyncSaver):
         snapshot = await find(self.engine, place)
         if snapshot is None:
             return None
-        found = await tuple_of(self.engine, spelling, place, snapshot)
-        stored = spelling.stored(snapshot, found.checkpoint["channel_versions"])
-        self._remember(place.at(snapshot.manifest.checkpoint), stored)
+        found = await tuple_of(self.engine, spelling, place, snapshot, self._lately.of(spelling, place))
+        at = place.at(snapshot.manifest.checkpoint)
+        known = self._stored.get(_key(at))
+        self._remember(at, spelling.stored(snapshot, found.checkpoint["channel_versions"], known))
         return found
 
     async def alist(

@@ -190,14 +190,15 @@ class Spelling:
         checkpoint |= {"id": manifest.checkpoint, "channel_values": {}}
         return cast("Checkpoint", checkpoint), metadata
 
-    def stored(self, snapshot: Snapshot, versions: Mapping[str, Any]) -> Stored:
-        """Note where a checkpoint that was read stands."""
+    def stored(self, snapshot: Snapshot, versions: Mapping[str, Any], known: Stored | None) -> Stored:
+        """Note where a checkpoint that was read stands; the lists that are known of it stay, if they are as they were read."""
         refs, marks = snapshot.manifest.refs, dict[str, Mark]()
         for name, content in snapshot.contents.items():
             if isinstance(content, bytes):
                 continue
             if refs[name].kind == "log":
-                marks[name] = Mark(len(content), Kept(content))
+                mark = None if known is None else known.marks.get(name)
+                marks[name] = Mark(len(content), _kept(mark, content))
             else:
                 marks[name] = Mark(len(content), entries=_entries(content))
         return Stored(refs, versions, marks)
@@ -249,6 +250,14 @@ def _log(form: Form, data: bytes, made: tuple[int, int], known: Known) -> tuple[
     shared, new = kept.shared(form.split, (data, start, count), number)
     items = Items("log", _prefix(base, shared), new, lambda: form.split(data, start, count))
     return items, Mark(count, kept.grown(shared, new))
+
+
+def _kept(mark: Mark | None, content: Sequence[bytes]) -> Kept:
+    """Give the list that holds these items already, else a new one."""
+    kept = None if mark is None else mark.kept
+    if kept is not None and not kept.pressed and kept.items[: len(content)] == content:
+        return kept
+    return Kept(content)
 
 
 def _prefix(base: Segments, count: int) -> Segments:
