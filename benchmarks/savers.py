@@ -133,7 +133,7 @@ def bounded(label: str, value: float, target: float, name: str) -> Figure:
 
 
 async def read(grown: Mapping[str, Grown], sizes: Sizes) -> list[Figure]:
-    """Read the newest state, and a page of history, in turns."""
+    """Read the newest state again and again, and a page of history, in turns; and the state as a process does that never read it."""
     acts: tuple[tuple[str, float, int, Callable[[Grown], Awaitable[None]]], ...] = (
         ("get_state", 1.3, sizes.reads, Grown.state),
         (f"history of {LISTED}", 0.25, max(2, sizes.reads // 4), Grown.history),
@@ -148,7 +148,21 @@ async def read(grown: Mapping[str, Grown], sizes: Sizes) -> list[Figure]:
             for name in times
             if name != MEMORY
         ]
-    return figures
+    return [*figures, *await first_read(grown[OURS], grown[MEMORY], sizes)]
+
+
+async def first_read(ours: Grown, memory: Grown, sizes: Sizes) -> list[Figure]:
+    """Read the newest state by savers that have read and stored nothing yet."""
+    assert isinstance(ours.saver, BlackboardSaver)
+    board = ours.saver.board
+    fresh = iter([Grown(BlackboardSaver(board), ours.stretch, ours.thread) for _ in range(sizes.reads + 1)])
+    turns: Mapping[str, Callable[[], Awaitable[None]]] = {OURS: lambda: next(fresh).state(), MEMORY: memory.state}
+    times = await alternate(turns, sizes.reads, warm=1)
+    what = "get_state, the first of a process"
+    return [
+        Figure(f"{what} p50: {OURS}", median(times[OURS]) * 1e3, "ms"),
+        Figure(f"{what}: {OURS} / {MEMORY}", ratio(times, OURS, MEMORY), "×"),
+    ]
 
 
 async def round_trips(ours: Contestant, sizes: Sizes) -> list[Figure]:
