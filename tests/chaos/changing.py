@@ -40,8 +40,8 @@ GONE = ("r2", "r5")
 
 DEFAULTS = cast("dict[str, Any]", tend.__kwdefaults__)
 SMALL: tuple[tuple[dict[str, Any], str, Any], ...] = (
-    (vars(building), "LONGEST_ROWS", 4), (vars(pending), "SLICE", 4), (vars(migration), "SLICE", 4),
-    (vars(migration), "EMBEDDED", 4), (vars(migration), "GRACE", 0.0), (DEFAULTS, "ttl", TTL),
+    (building.__dict__, "LONGEST_ROWS", 4), (pending.__dict__, "SLICE", 4), (migration.__dict__, "SLICE", 4),
+    (migration.__dict__, "EMBEDDED", 4), (migration.__dict__, "GRACE", 0.0), (DEFAULTS, "ttl", TTL),
 )  # fmt: skip
 """What is set otherwise here: a few records make several slices, a change is settled when it is tended, a lease is short."""
 
