@@ -29,7 +29,11 @@ def table(model: type[BaseModel]) -> str:
     """Return the Markdown table of a model's fields."""
     rows = ["| name | default | takes | meaning |", "|---|---|---|---|"]
     for name, field in model.model_fields.items():
-        default = "" if field.is_required() or field.default_factory else f"`{'none' if field.default is None else field.default}`"
+        default = (
+            ""
+            if field.is_required() or field.default_factory
+            else f"`{'none' if field.default is None else field.default}`"
+        )
         rows.append(f"| `{name}` | {default} | {_takes(field)} | {_one_line(field.description)} |")
     return "\n".join(rows)
 
