@@ -119,7 +119,8 @@ class Ranking:
     is the cosine, `s / (1 + |s|)` of an inner product s, `1 / (1 + d²)` of a distance d; coverage is that of
     `Lexicon.coverage`. Both are of the same size for every query, so scores can be compared between queries and paths,
     and held against a least one. With `context` a row is read together with the rows before it: their words count as its
-    own, and its nearness becomes the weighted mean of its own and theirs, each half as heavy as the one after it. Recency
+    own, and its nearness becomes the weighted mean of its own and theirs, each half as heavy as the one after it; one that
+    is not there, or has no vector, is left out of the mean. Recency
     is `0.5 ** (age / half_life)`, counted from when a record became valid.
 
     A row counts as found if it has a vector to compare, or if it, or a row before it, has a word of the query.
@@ -236,16 +237,19 @@ class Ranking:
         return chain
 
     @cached_property
-    def _shares(self) -> list[float]:
-        """What a row and those before it count, nearest first; 1 in all."""
-        falling = [NEIGHBOUR**distance for distance in range(len(self._chain))]
-        return [weight / sum(falling) for weight in falling]
+    def _shares(self) -> list[Values]:
+        """What each row and those before it count, nearest first: 1 in all, of those that are there and have a vector."""
+        falling = [np.ones(self._frame.size)]
+        for distance, before in enumerate(self._chain[1:], 1):
+            falling.append(np.where((before >= 0) & self._held[before], NEIGHBOUR**distance, 0.0))
+        whole = np.sum(falling, axis=0)
+        return [weight / whole for weight in falling]
 
     def _mixed(self, values: Values) -> Values:
         """Mix each row's value with those of the rows before it."""
         mixed = values * self._shares[0]
         for share, before in zip(self._shares[1:], self._chain[1:], strict=True):
-            mixed += share * np.where(before >= 0, values[before], 0.0)
+            mixed += share * values[before]
         return mixed
 
     @property
@@ -267,12 +271,14 @@ class Ranking:
     def _parts(self, row: int) -> Parts:
         words = self._for_relevance * float(self._own[row])
         vectors = self._for_relevance * (1 - float(self._own[row]))
-        before = [(share, int(rows[row])) for share, rows in zip(self._shares[1:], self._chain[1:], strict=True)]
+        before = [
+            (float(share[row]), int(rows[row])) for share, rows in zip(self._shares[1:], self._chain[1:], strict=True)
+        ]
         importance = self._weights.importance * float(self._frame.importance[row])
         return Parts(
-            dense=vectors * self._shares[0] * float(self._nearness[row]),
+            dense=vectors * float(self._shares[0][row]) * float(self._nearness[row]),
             lexical=words * float(self._coverage[row]),
-            context=vectors * sum(share * float(self._nearness[one]) for share, one in before if one >= 0),
+            context=vectors * sum(share * float(self._nearness[one]) for share, one in before if share),
             recency=float(self._beside[row]) - importance,
             importance=importance,
         )

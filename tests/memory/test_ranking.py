@@ -73,8 +73,8 @@ def plainly(
     scores = np.full(frame.size, -np.inf)
     for row in np.flatnonzero(mask & (held | (coverage > 0))):
         chain = [int(rows[row]) for rows in chains]
-        halves = [0.5**distance for distance in range(len(chain))]
-        dense = sum(h * near[at] for h, at in zip(halves, chain, strict=True) if at >= 0) / sum(halves)
+        halves = [0.5**distance * (at == row or (at >= 0 and held[at])) for distance, at in enumerate(chain)]
+        dense = sum(h * near[at] for h, at in zip(halves, chain, strict=True)) / sum(halves)
         lexical = weights.lexical if held[row] else 1
         relevance = (1 - lexical) * dense + lexical * coverage[row]
         age = (30 * DAY - frame.valid_from[row]) / 1e6
