@@ -327,6 +327,11 @@ class PathKeys:
         return f"{self.prefix}:pending"
 
     @property
+    def vectors(self) -> str:
+        """Vector set: record ids by their vectors, where the server searches them."""
+        return f"{self.prefix}:vectors"
+
+    @property
     def ops(self) -> str:
         """Sorted set with PX: recent op ids by time, so that no write is applied twice."""
         return f"{self.prefix}:ops"

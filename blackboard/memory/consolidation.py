@@ -24,7 +24,7 @@ from blackboard.store.script import Script
 __all__ = ["Applied", "Group", "Merge", "Merged", "Plan", "Source", "apply", "plan", "undo"]
 
 MERGE, PART = (
-    Script("blackboard.memory", name, prelude=("blackboard.claims:guard.lua", "path.lua"))
+    Script("blackboard.memory", name, prelude=("blackboard.claims:guard.lua", "path.lua", "sets.lua"))
     for name in ("merge.lua", "part.lua")
 )
 
@@ -180,7 +180,8 @@ async def _put_together(
     if records.mentions is not None:
         await records.mentions.enter(name, body)
     fixed = [where.head, where.log, where.order, where.expiring, where.pending, where.ops]
-    names = [*fixed, where.record(name), where.content(body.digest), *(where.record(one.id) for one in group.sources)]
+    names = [*fixed, where.record(name), where.content(body.digest), where.vectors]
+    names += [where.record(one.id) for one in group.sources]
     told: list[Any] = [part for source in group.sources for part in (source.id, source.version)]
     pend = "1" if embedder is not None and body.vector is None else ""
     ttl = "" if body.ttl is None else body.ttl

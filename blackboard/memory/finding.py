@@ -10,7 +10,9 @@ from blackboard.memory.record import Token
 
 __all__ = ["Finding", "Report"]
 
-Where = Literal["record", "head", "order", "expiring", "pending", "content", "subject", "log", "index", "snapshot"]
+Where = Literal[
+    "record", "head", "order", "expiring", "pending", "content", "subject", "log", "index", "vectors", "snapshot"
+]
 What = Literal["missing", "orphaned", "mismatched", "duplicate"]
 
 

@@ -1,17 +1,17 @@
 -- Remove one record and all that finds it; what it had superseded is valid again.
--- KEYS: head, log, order, expiring, pending, ops, record, content, subject, near...
+-- KEYS: head, log, order, expiring, pending, ops, record, content, subject, vectors, near...
 -- ARGV: op, keep_ms, incarnation, seq, id, only, content, subject, reach, near...
 -- Returns: {"OK", answer} | {"MOVED", content, subject, ids} | {"NONE"} | {"TOOLATE"} | {"REGRESSED", what}
--- luacheck: read globals guard path chain
+-- luacheck: read globals guard path chain sets
 --
 -- only is '' for whatever stands, a version for that one, 'expired' for what is left of a record whose time is over.
 -- answer is "<seq> <version> <content>"; version 0 and no content of an expired one.
 
-local head_k, log_k, order_k, expiring_k, pending_k, ops_k, record_k, content_k, subject_k = unpack(KEYS, 1, 9)
+local head_k, log_k, order_k, expiring_k, pending_k, ops_k, record_k, content_k, subject_k, vectors_k = unpack(KEYS, 1, 10)
 local op, keep_ms, incarnation, seen, id, only = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 local content, subject = ARGV[7], ARGV[8]
 local near = {}
-for i = 10, #ARGV do near[ARGV[i]] = KEYS[i] end
+for i = 10, #ARGV do near[ARGV[i]] = KEYS[i + 1] end
 
 local repeated = path.answered(ops_k, op)
 if repeated then return {'OK', repeated} end
@@ -42,6 +42,7 @@ if line then chain.clear(line, id) end
 redis.call('ZREM', order_k, id)
 redis.call('ZREM', expiring_k, id)
 redis.call('SREM', pending_k, id)
+sets.remove(head, vectors_k, id)
 local version = old and old.version or '0'
 local seq = path.log(head, log_k, 'forget', id, version)
 if left then chain.resume(left, id, old.valid_until, old.superseded_by) end

@@ -203,6 +203,6 @@ def kind_for(setting: str, count: int, flat_limit: int) -> Kind:
     """Choose how `count` vectors are searched under a namespace's settings."""
     if setting in ("flat", "rabitq", "hnsw"):
         return setting  # type: ignore[return-value]
-    if setting not in ("auto", "server"):
-        raise ConfigError(f"index is auto, flat, rabitq, hnsw or server, got {setting!r}", value=setting)
+    if setting != "auto":
+        raise ConfigError(f"index is auto, flat, rabitq or hnsw in a process, got {setting!r}", value=setting)
     return "flat" if count <= flat_limit else "rabitq"

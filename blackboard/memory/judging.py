@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
 from blackboard.errors import CorruptValue
-from blackboard.memory.embedder import unpack
+from blackboard.memory.embedder import Space, unpack
 from blackboard.memory.finding import Finding
 from blackboard.memory.frame import Frame
 from blackboard.memory.pointer import Pointer
+from blackboard.memory.sets import Element
 from blackboard.memory.stored import Stored
 from blackboard.memory.survey import Survey
 
-__all__ = ["against_index", "against_rows", "against_snapshot"]
+__all__ = ["against_index", "against_rows", "against_snapshot", "against_vectors"]
 
 CLOSE = 2e-3
 """How much a number of a vector may differ between store and index, which may keep 16 bits of it."""
+LARGEST = 127
+"""The largest number of 8 bits, as a vector set holds them."""
 
 
 def against_rows(survey: Survey) -> Iterator[Finding]:
@@ -116,6 +119,34 @@ def against_index(survey: Survey, frame: Frame) -> Iterator[Finding]:
             yield Finding("index", "mismatched", name, f"version and seq {held}")
         elif not _same_vector(stored, frame, row):
             yield Finding("index", "mismatched", name, "its vector differs")
+
+
+def against_vectors(survey: Survey, held: Mapping[str, Element] | None) -> Iterator[Finding]:
+    """Judge the vector set of the path; None: there is none that could be searched."""
+    if survey.head.space is None:
+        return
+    if held is None:
+        yield Finding("vectors", "missing", "", "the set does not hold all vectors yet")
+        return
+    space = Space.parse(survey.head.space)
+    for name in held:
+        row = survey.records.get(name)
+        if (row is None or row.vector is None) and name not in survey.unreadable and not survey.due(name):
+            yield Finding("vectors", "orphaned", name)
+    for name, stored in survey.records.items():
+        if stored.vector is not None and name not in held:
+            yield Finding("vectors", "missing", name, "no recall would find it")
+        elif stored.vector is not None and not _same_direction(stored.vector, held[name], space):
+            yield Finding("vectors", "mismatched", name, "its vector differs")
+
+
+def _same_direction(stored: bytes, element: Element, space: Space) -> bool:
+    try:
+        vector = unpack(stored, space)
+    except CorruptValue:
+        return False
+    held = np.frombuffer(element.numbers, np.int8).astype(np.float32) * (element.most / LARGEST)
+    return held.shape == vector.shape and bool(np.allclose(held, vector, rtol=0, atol=element.most / LARGEST + CLOSE))
 
 
 def _same_vector(stored: Stored, frame: Frame, row: int) -> bool:

@@ -11,6 +11,7 @@ from blackboard.memory.memory import Memory
 from blackboard.memory.mentions import Mentions
 from blackboard.memory.paths import Paths
 from blackboard.memory.records import Records
+from blackboard.memory.sets import refuse
 from blackboard.memory.upkeep import Tending
 from blackboard.settings import Settings
 from blackboard.store.client import Store
@@ -45,7 +46,7 @@ class Memories:
                 self._embedders[namespace] = for_settings(policy.embedding)
             embedder = self._embedders[namespace]
         if embedder is not None:
-            Space.of(embedder)
+            refuse(policy, Space.of(embedder))
         return Memory(self.records(namespace, path), self._paths[namespace], embedder, self.views, self._tending)
 
     def records(self, namespace: str, path: str) -> Records:

@@ -22,6 +22,7 @@ from blackboard.memory.portable import Existing, Imported
 from blackboard.memory.receipt import Receipt
 from blackboard.memory.record import Record, Token
 from blackboard.memory.records import Records
+from blackboard.memory.sets import ready, refuse, served
 from blackboard.memory.upkeep import Tended, Tending, tended
 
 if TYPE_CHECKING:
@@ -158,6 +159,10 @@ class Memory:
         are stored. With `consistency="eventual"` it looks at what this process has seen, in one. `at_least` demands a
         token of this path. Raises ConfigError, StoreRegressed, EmbedderMismatch, EmbeddingInvalid; an embedder that fails
         leaves the words, and `complete` False.
+
+        Where the server searches (`index = "server"`) vectors alone count: a share of the words, `context`, or a question
+        that no embedder makes a vector of is a ConfigError, an embedder that fails an EmbedderFailed. It always sees every
+        write; with conditions that few records meet, or shares of recency and importance, it takes more round trips.
         """
         from blackboard.memory.recall import MOST_PATHS, Question, recall
 
@@ -166,39 +171,54 @@ class Memory:
             min_score=min_score, diversity=diversity, recency=recency, importance=importance, lexical=lexical,
             context=context, embedding=embedding, explain=explain,
         )  # fmt: skip
-        views = [self.view()]
-        if below:
-            views += [
-                self.view(path) for path in await self.paths.below(self.records.path, MOST_PATHS)
-            ]  # one too many is refused
-        return await recall(views, self.embedder, question, at_least)
+        others = await self.paths.below(self.records.path, MOST_PATHS) if below else []  # one too many is refused
+        if served(self.records.policy):
+            from blackboard.memory import nearest
+
+            known = [self.records, *(self._kept().records(self.records.namespace, path) for path in others)]
+            return await nearest.recall(known, self.embedder, question, at_least)
+        return await recall([self.view(), *map(self.view, others)], self.embedder, question, at_least)
 
     def view(self, path: str | None = None) -> View:
-        """Return what this process knows of this path, or of another one; nothing is sent by that."""
+        """Return what this process knows of this path, or of another one; nothing is sent by that.
+
+        ConfigError where the server searches: there is no view of such a path.
+        """
+        if served(self.records.policy):
+            raise ConfigError(
+                f'namespace {self.records.namespace!r} has index = "server": no process holds a view of it'
+            )
+        space = None if self.embedder is None else Space.of(self.embedder)
+        return self._kept().of(self.records.namespace, self.records.path if path is None else path, space)
+
+    def _kept(self) -> Views:
         if self._views is None:
             raise ConfigError("this memory was made without views, so nothing can be recalled; open it by board.memory")
-        space = None if self.embedder is None else Space.of(self.embedder)
-        return self._views().of(self.records.namespace, self.records.path if path is None else path, space)
+        return self._views()
 
     async def snapshot(self) -> Pointer | None:
         """Build a snapshot of the index, which other processes load instead of reading every record; returns the pointer to it.
 
         It holds every write acknowledged before the call. One builds at a time: LeaseHeld, LeaseLost. None if nothing was
-        ever remembered here, or others forgot faster than it could be built; then the snapshot before stands.
+        ever remembered here, or others forgot faster than it could be built; then the snapshot before stands. None, too, where
+        the server searches: what it searches is up to date in the store, and there is nothing to load.
         """
+        if served(self.records.policy):
+            return None
         from blackboard.memory.snapshot import Snapshots
 
         return await Snapshots(self.records).build()
 
     async def verify(self, *, repair: bool = False) -> Report:
-        """Compare every record with what finds it, the log, this process's index and the snapshot; see `Report`.
+        """Compare every record with what finds it, the log, this process's index or the server's, and the snapshot; see `Report`.
 
         What is written meanwhile is not judged. Reads all of the path into memory, and goes over the names of all keys of the
         server. With `repair`, what can be derived from the records is derived anew, unless it changed meanwhile.
         """
         from blackboard.memory.verify import verify
 
-        return await verify(self.records, self.view(), repair=repair)
+        await ready(self.records)
+        return await verify(self.records, None if served(self.records.policy) else self.view(), repair=repair)
 
     async def forget(
         self,
@@ -238,7 +258,7 @@ class Memory:
         from blackboard.memory.survivors import look
 
         held: list[str] = []
-        if self._views is not None and receipt.path == self.path:
+        if self._views is not None and receipt.path == self.path and not served(self.records.policy):
             frame = await self.view().refresh()
             held = [name for name, alive in zip(frame.ids, frame.alive, strict=True) if alive]
         return await look(self.records.store, receipt, held)
@@ -281,11 +301,13 @@ class Memory:
         `least_overlap` nothing changes. Until the change embedders of the other space get EmbedderMismatch, and from then on
         those of this one; for a day it can be taken back: `rollback`, `settle`. Cut short anywhere, the same call goes on,
         and the path is whole meanwhile. Raises EmbedderFailed, EmbeddingInvalid, LeaseHeld, LeaseLost, and ConfigError
-        while another change is under way.
+        while another change is under way. Where the server searches, its vector set is filled anew after the change, and recall
+        says that it is not complete until then.
         """
         embedder = embedder or self.embedder
         if embedder is None:
             raise ConfigError("nothing says to which embedding space the path is to be brought; give an embedder")
+        refuse(self.records.policy, Space.of(embedder))
         comparison = Comparison(queries, least_overlap, self.embedder)
         return await migration.migrate(self.records, embedder, comparison, progress)
 
@@ -324,6 +346,9 @@ class Memory:
 
     async def tend(self) -> Tended:
         """Tend the path: clear away what has run out, make missing vectors, keep the budget, renew the snapshot if it is due.
+
+        Where the server searches, its vector set is filled with what it lacks instead: about a millisecond a record, in
+        steps, from where it was left. Under another index a set that stands goes.
 
         Done in the background after every `snapshot_every` writes of a process; call it where processes are short. One tends
         at a time, another is told who it is.

@@ -6,8 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from blackboard.errors import LeaseHeld
+from blackboard.memory import sets
 from blackboard.memory.finding import Finding
+from blackboard.memory.lease import Place, tend
 from blackboard.memory.records import Records
+from blackboard.memory.scrubbing import discard
 from blackboard.memory.snapshot import Snapshots
 from blackboard.memory.survey import Survey
 from blackboard.memory.view import View
@@ -23,13 +26,16 @@ RECOUNT = Script("blackboard.memory", "recount.lua")
 log = logger("memory")
 
 
-async def mended(records: Records, view: View, survey: Survey, findings: Sequence[Finding]) -> list[Finding]:
+async def mended(records: Records, view: View | None, survey: Survey, findings: Sequence[Finding]) -> list[Finding]:
     """Mend what can be mended, and return the findings with `repaired` set where that was done."""
     found = [replace(one, repaired=await _row(records, survey, one)) for one in findings]
-    if any(one.where == "snapshot" or one.name.startswith("seq ") for one in found):
+    if view is None:
+        await discard(Place(records.store, records.namespace, records.path))
+        found = [replace(one, repaired=True) if one.where == "snapshot" else one for one in found]
+    elif any(one.where == "snapshot" or one.name.startswith("seq ") for one in found):
         built = await _rebuilt(records, survey)
         found = [replace(one, repaired=built) if one.where == "snapshot" else one for one in found]
-    if found:
+    if found and view is not None:
         await view.reload()
         found = [replace(one, repaired=True) if one.where == "index" else one for one in found]
     for one in found:
@@ -45,12 +51,14 @@ async def _row(records: Records, survey: Survey, finding: Finding) -> bool:
             return True
         case Finding("order", "orphaned"):
             return bool(await records.forget([finding.name], expired=True))
-        case Finding("order" | "expiring" | "content" | "subject" | "log", "missing"):
-            return await _derived(records, survey, finding.name)
-        case Finding("expiring" | "subject", "mismatched"):
+        case Finding("order" | "expiring" | "content" | "subject" | "log", "missing") | Finding(
+            "expiring" | "subject", "mismatched"
+        ):
             return await _derived(records, survey, finding.name)
         case Finding("expiring" | "pending" | "content" | "subject", "orphaned") | Finding("content", "mismatched"):
             return await _unlinked(records, finding)
+        case Finding("vectors"):
+            return await _entered(records, survey, finding)
         case _:
             return False
 
@@ -78,6 +86,19 @@ async def _unlinked(records: Records, finding: Finding) -> bool:
     }[finding.where]
     reply = await records.store.call(ORPHAN, (where.record(name), pointer), (name, kind, field, value))
     return bool(reply[0] == b"OK")
+
+
+async def _entered(records: Records, survey: Survey, finding: Finding) -> bool:
+    """Enter one vector into the vector set, or take it out; or fill the set, if that is what the finding is about."""
+    if finding.name in survey.records or finding.what == "orphaned":
+        return await sets.mend(records, [finding.name])
+    try:
+        async with tend(Place(records.store, records.namespace, records.path)):
+            await sets.fill(records)
+    except LeaseHeld as held:
+        log.warning("path %r: its vector set is left as it is: %s", records.path, held)
+        return False
+    return True
 
 
 async def _rebuilt(records: Records, survey: Survey) -> bool:

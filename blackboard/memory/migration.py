@@ -17,6 +17,7 @@ from blackboard.memory.lease import PathLease, Place, tend
 from blackboard.memory.pending import EMBEDDED, embed, sweep
 from blackboard.memory.record import Record
 from blackboard.memory.records import Records
+from blackboard.memory.sets import fill, served
 from blackboard.memory.snapshot import Snapshots
 from blackboard.points import reach
 from blackboard.store.protocol import Part
@@ -195,11 +196,13 @@ class _Change:
         await self.note(swept=1)
 
     async def complete(self, embedder: Embedder | None) -> int:
-        """Do what follows a change: list what lacks a vector, make it, and renew the snapshot; tell what still lacks one."""
+        """Do what follows a change: list what lacks a vector, make it, and renew what is searched; tell what still lacks one."""
         await self.sweep()
         reach("migrate", "swept")
         if embedder is not None:
             await embed(self._records, embedder)
+        if served(self._records.policy):
+            await fill(self._records)
         snapshots = Snapshots(self._records)
         if await self._records.store.command("EXISTS", self._place.keys.index):
             await snapshots.build(self._lease)

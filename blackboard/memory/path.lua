@@ -18,8 +18,9 @@ end
 
 -- Reads the head; answers a refusal beside it if the caller has seen more than is stored.
 function path.head(key, order, now, incarnation, seq)
-  local f = redis.call('HMGET', key, 'incarnation', 'seq', 'count', 'space')
-  local head = {key = key, now = now, incarnation = f[1], seq = tonumber(f[2] or '0'), count = tonumber(f[3] or '0'), space = f[4]}
+  local f = redis.call('HMGET', key, 'incarnation', 'seq', 'count', 'space', 'vectors')
+  local head = {key = key, now = now, incarnation = f[1], seq = tonumber(f[2] or '0'), count = tonumber(f[3] or '0'), space = f[4],
+                vectors = f[5]}
   if f[1] and incarnation ~= '' and f[1] ~= incarnation then
     return head, {'REGRESSED', 'incarnation'}
   end

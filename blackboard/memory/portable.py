@@ -14,6 +14,7 @@ from blackboard.memory.embedder import Embedder, Space
 from blackboard.memory.lines import FORMAT, VERSION, End, Header, RecordLine, checked, records
 from blackboard.memory.paths import Paths
 from blackboard.memory.records import Records
+from blackboard.memory.sets import ready
 
 __all__ = ["Existing", "Imported", "export", "import_"]
 
@@ -72,6 +73,7 @@ async def import_(
     if existing == "refuse":
         await _refuse(target, file)
         file.seek(start)
+    await ready(target)
     await paths.enter(target.path)
     stored = kept = 0
     lines = records(file)

@@ -1,24 +1,25 @@
 -- Store one record: everything is checked, then the record, then what finds it, then the head.
--- KEYS: head, log, order, expiring, pending, ops, record, content, old_content, subject, old_subject, near...
+-- KEYS: head, log, order, expiring, pending, ops, record, content, old_content, subject, old_subject, vectors, near...
 -- ARGV: op, keep_ms, incarnation, seq, id, expected, old_content, old_subject, unique, reach, record..., near...
 -- Returns: {"OK", answer} | {"DUP", incarnation, id, fields, space} | {"MOVED", content, subject, ids} | {"SPACE", space} | {"CONFLICT", version}
 --   | {"ABSENT"} | {"TOOLATE"} | {"REGRESSED", what}
--- luacheck: read globals guard path chain
+-- luacheck: read globals guard path chain sets
 --
 -- expected is the version that is replaced, '0' if none may stand, '' for whatever does.
--- record... is content, subject, valid_from, created, ttl_ms, text, value, metadata, importance, pinned, space, vector, without.
+-- record... is content, subject, valid_from, created, ttl_ms, text, value, metadata, importance, pinned, space, vector, without,
+-- indexed ('1': a vector set is wanted).
 -- old_content and old_subject are what the caller knows of the record that stands, near the ids whose records are the last keys:
 -- MOVED says what they should be. without says what no vector means: 'keep' the one that stands, 'pend' for one that is still to
 -- be made, 'none' for none. answer is, separated by spaces, '-' for what is not: incarnation, seq, version, vid, now, created,
 -- valid_from, expires, valid_until, and superseded_by, which is the rest.
 
 local head_k, log_k, order_k, expiring_k, pending_k, ops_k, record_k = unpack(KEYS, 1, 7)
-local content_k, old_content_k, subject_k, old_subject_k = unpack(KEYS, 8, 11)
+local content_k, old_content_k, subject_k, old_subject_k, vectors_k = unpack(KEYS, 8, 12)
 local op, keep_ms, incarnation, seen, id, expected = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 local old_content, old_subject, unique, reach, content, subject = ARGV[7], ARGV[8], ARGV[9] == '1', ARGV[10], ARGV[11], ARGV[12]
 local valid_from, created, ttl_ms, space, vector, without = ARGV[13], ARGV[14], ARGV[15], ARGV[21], ARGV[22], ARGV[23]
 local near = {}
-for i = 24, #ARGV do near[ARGV[i]] = KEYS[i - 12] end
+for i = 25, #ARGV do near[ARGV[i]] = KEYS[i - 12] end
 
 local repeated = path.answered(ops_k, op)
 if repeated then return {'OK', repeated} end
@@ -72,6 +73,12 @@ local fresh = not old and not row
 if not fresh or ttl_ms ~= '' then redis.call('ZCARD', expiring_k) end
 if not fresh or without == 'pend' then redis.call('SCARD', pending_k) end
 redis.call('XLEN', log_k)
+local keeps = old and vector == '' and without == 'keep'
+if vector ~= '' then
+  sets.add(head, vectors_k, space, id, vector, ARGV[24])
+elseif not keeps and not fresh then
+  sets.remove(head, vectors_k, id)
+end
 
 -- The record.
 local version = old and (old.op == op and old.version or guard.text(tonumber(old.version) + 1)) or '1'
@@ -84,7 +91,6 @@ elseif after then
   valid_until, superseded_by = after.valid_from, after.id
 end
 if old then created = old.created elseif created == '' then created = guard.text(now) end
-local keeps = old and vector == '' and without == 'keep'
 local tag = vector ~= '' and path.tag(space) or ''
 local vid = keeps and path.vid(head, old) or vector ~= '' and seq or ''
 -- A vector of another space stays beside the new one as long as the text is the one that both were made of.

@@ -88,7 +88,16 @@ class Weights:
         importance: float | None = None,
         context: int | None = None,
     ) -> Weights:
-        """Take the weights of a namespace, except for those that are given."""
+        """Take the weights of a namespace, except for those that are given; where the server searches, vectors alone count."""
+        if policy.index == "server":
+            for name, given in (("lexical", lexical), ("context", context)):
+                if given:
+                    raise ConfigError(
+                        f'{name}={given!r} needs words and neighbours, and index = "server" compares vectors alone; '
+                        "leave it out, or set another index",
+                        value=given,
+                    )
+            lexical, context = 0.0, 0
         return cls(
             policy.lexical_weight if lexical is None else lexical,
             policy.recency_weight if recency is None else recency,

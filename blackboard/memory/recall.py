@@ -24,7 +24,7 @@ from blackboard.memory.words import words
 from blackboard.settings import MemoryNamespace
 from blackboard.telemetry import logger
 
-__all__ = ["MOST_PATHS", "Consistency", "Hit", "Question", "Recall", "recall"]
+__all__ = ["MOST_PATHS", "Consistency", "Hit", "Question", "Recall", "few", "merged", "recall"]
 
 Consistency = Literal["strong", "eventual"]
 """Whether a recall sees every write acknowledged before it (`strong`), or what this process has seen so far."""
@@ -64,7 +64,8 @@ class Recall(Sequence[Hit]):
 
     `near` holds what came nearest if nothing reached the least score. `token` says as of when the path was searched (None
     for several paths, or one that was never written to); each hit is as it was when it was read, later than that.
-    `complete` is False if the embedder failed and words alone were compared.
+    `complete` is False if the embedder failed and words alone were compared, or if the server searches and its vector set
+    does not hold every vector that the path is to have.
     """
 
     hits: tuple[Hit, ...] = ()
@@ -162,23 +163,34 @@ async def recall(
     If the embedder fails, words alone are compared and the answer is marked; EmbedderFailed where words do not count.
     EmbedderMismatch if a path's vectors are of another space, unless words alone count.
     """
-    if len(views) > MOST_PATHS:
-        raise ConfigError(
-            f"a recall looks into {MOST_PATHS} paths at most, and there are more; name a path further down",
-            value=len(views),
-        )
+    few(views)
     tokens = [at_least, *[None] * (len(views) - 1)]
     frames = await asyncio.gather(*map(_frame, views, [question] * len(views), tokens))
     probe, complete = await _probe(embedder, question, frames)
     answers = await asyncio.gather(
         *(_answer(view, frame, probe, question) for view, frame in zip(views, frames, strict=True))
     )
+    return merged(
+        question.k, [Recall(tuple(hits), tuple(near), frame.token, complete) for hits, near, frame in answers]
+    )
+
+
+def few(paths: Sequence[object]) -> None:
+    """Raise ConfigError for more paths than one recall looks into."""
+    if len(paths) > MOST_PATHS:
+        raise ConfigError(
+            f"a recall looks into {MOST_PATHS} paths at most, and there are more; name a path further down",
+            value=len(paths),
+        )
+
+
+def merged(k: int, answers: Sequence[Recall]) -> Recall:
+    """Put the answers of several paths together by their scores; the answer of one stays what it is."""
     if len(answers) == 1:
-        (hits, near, frame), *_ = answers
-        return Recall(tuple(hits), tuple(near), frame.token, complete)
-    hits = heapq.nlargest(question.k, (hit for found, _, _ in answers for hit in found), key=lambda hit: hit.score)
-    near = heapq.nlargest(question.k, (hit for _, found, _ in answers for hit in found), key=lambda hit: hit.score)
-    return Recall(tuple(hits), () if hits else tuple(near), None, complete)
+        return answers[0]
+    hits = heapq.nlargest(k, (hit for answer in answers for hit in answer.hits), key=lambda hit: hit.score)
+    near = heapq.nlargest(k, (hit for answer in answers for hit in answer.near), key=lambda hit: hit.score)
+    return Recall(tuple(hits), () if hits else tuple(near), None, all(answer.complete for answer in answers))
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,9 +25,9 @@ def _script(name: str, *prelude: str, read_only: bool = False) -> Script:
     return Script("blackboard.memory", name, prelude=("blackboard.claims:guard.lua", *prelude), read_only=read_only)
 
 
-_PUT = _script("put.lua", "path.lua", "chain.lua")
-_FORGET = _script("forget.lua", "path.lua", "chain.lua")
-_VECTOR = _script("vector.lua", "path.lua")
+_PUT = _script("put.lua", "path.lua", "chain.lua", "sets.lua")
+_FORGET = _script("forget.lua", "path.lua", "chain.lua", "sets.lua")
+_VECTOR = _script("vector.lua", "path.lua", "sets.lua")
 _EXPIRED = _script("expired.lua", read_only=True)
 _COUNT = _script("count.lua", read_only=True)
 
@@ -74,6 +74,7 @@ class Records:
         self.store, self.namespace, self.path, self.policy = store, namespace, path, policy
         self.mentions = mentions
         self.keys = PathKeys.of(namespace, path)
+        self.indexed = "1" if policy.index == "server" else ""
         self.known: Token | None = None
         self._keep_ms = max(1000, int(2000 * store.retry_deadline))
 
@@ -87,7 +88,7 @@ class Records:
         is replaced only if it still has that version: RecordConflict, RecordMissing. Raises EmbedderMismatch for a vector
         of another space, StoreRegressed.
         """
-        return (await self._put([Put.of(self.keys, body, over)]))[0]
+        return (await self._put([Put.of(self.keys, body, over, indexed=self.indexed)]))[0]
 
     async def put_all(self, bodies: Iterable[Body]) -> list[Record]:
         """Store many, pipelined in their order, each as `put`; one that has to be sent again comes after those that follow it.
@@ -95,7 +96,7 @@ class Records:
         If one fails, any others may have been stored.
         """
         found: list[Record] = []
-        for part in _slices([Put.of(self.keys, body) for body in bodies]):
+        for part in _slices([Put.of(self.keys, body, indexed=self.indexed) for body in bodies]):
             found += await self._put(part)
         return found
 
@@ -115,7 +116,7 @@ class Records:
         names = [*dict.fromkeys(ids)]
         for start in range(0, len(names), SLICE):
             part = names[start : start + SLICE]
-            known = await self._light(part, "content", "subject")
+            known = await self.read(part, "content", "subject")
             removals = [
                 Removal(self.keys, self.store.op_id(), name, _word(content), _word(subject), only=only(name))
                 for name, (content, subject) in zip(part, known, strict=True)
@@ -130,8 +131,8 @@ class Records:
     async def set_vector(self, id: str, version: int, vector: bytes, space: str) -> bool:
         """Give a record the vector that was made of this version of it; False if that is gone, or has a vector by now."""
         where = self.keys
-        names = [where.head, where.log, where.order, where.pending, where.ops, where.record(id)]
-        args: list[Part] = [*self.shown(), id, version, space, vector]
+        names = [where.head, where.log, where.order, where.pending, where.ops, where.record(id), where.vectors]
+        args: list[Part] = [*self.shown(), id, version, space, vector, self.indexed]
         reply = await self.store.call(_VECTOR, names, args)
         if reply[0] not in (b"OK", b"NONE"):
             raise refusal(self.namespace, self.path, id, reply, space)
@@ -141,6 +142,14 @@ class Records:
         """What every script that writes is shown first: a new op id, how long it counts, and what is known of the path."""
         incarnation, seq = ("", 0) if self.known is None else (self.known.incarnation, self.known.seq)
         return [self.store.op_id(), self._keep_ms, incarnation, seq]
+
+    async def read(self, ids: Sequence[str], *fields: str) -> list[list[bytes | None]]:
+        """Read a few fields of records as they are stored, in one round trip; a store that lost the path is noticed."""
+        reads = [("HMGET", self.keys.record(one), *fields) for one in ids]
+        known = self.known
+        head, *replies = await self.store.batch([("HMGET", self.keys.head, "incarnation", "seq"), *reads])
+        self._checked(head, known)
+        return replies
 
     async def get(self, id: str) -> Record | None:
         """Read one record; None if it is not there."""
@@ -270,13 +279,15 @@ class Records:
                 found.append(parse(self.path, token.incarnation, one, fields, name, space=wanted))
         return found
 
-    async def _light(self, ids: Sequence[str], *fields: str) -> list[list[bytes | None]]:
-        """Read a few fields of records, and what the head says, so that a store that lost the path is noticed."""
-        reads = [("HMGET", self.keys.record(one), *fields) for one in ids]
-        known = self.known
-        head, *replies = await self.store.batch([("HMGET", self.keys.head, "incarnation", "seq"), *reads])
-        self._checked(head, known)
-        return replies
+    def reached(self, head: Sequence[bytes | None], known: Token | None, at_least: Token | None) -> Token | None:
+        """Read how far the path has come, from incarnation and seq as a script has answered them; None if nowhere yet.
+
+        StoreRegressed if that is less than `known`, which was known before the script was called, or than `at_least`.
+        """
+        if at_least is not None:
+            same = known is not None and known.incarnation == at_least.incarnation
+            known = max(known, at_least) if known is not None and same else at_least
+        return self._checked(head, known)
 
     def _checked(self, head: Sequence[bytes | None], known: Token | None, after: int = 0) -> Token | None:
         """Read how far the path has come, and remember it; `known` is what was known before that was asked."""

@@ -11,6 +11,7 @@ from blackboard.memory.new import Body, Edit, New, Said
 from blackboard.memory.paths import Paths
 from blackboard.memory.record import Record
 from blackboard.memory.records import Records
+from blackboard.memory.sets import ready
 from blackboard.telemetry import logger
 
 __all__ = ["remember", "update"]
@@ -26,6 +27,7 @@ async def remember(
     bodies = [Body.of(item, records.policy) for item in new]
     if not bodies:
         return []
+    await ready(records)
     bodies = await _with_vectors(records, embedder, bodies, [item.embedding for item in new])
     await paths.enter(records.path)
     return await records.put_all(bodies)
@@ -37,6 +39,7 @@ async def update(records: Records, embedder: Embedder | None, id: str, edit: Edi
         raise ConfigError(
             f"expected is the version that was read, a whole number from 1; got {expected!r}", value=expected
         )
+    await ready(records)
     (stored,) = await records.fetch([id])
     ids = {"namespace": records.namespace, "path": records.path, "record": id}
     if stored is None:

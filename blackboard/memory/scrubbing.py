@@ -17,7 +17,7 @@ from blackboard.store.client import Part
 from blackboard.store.script import Script
 from blackboard.telemetry import logger
 
-__all__ = ["scrub"]
+__all__ = ["discard", "scrub"]
 
 SCRUB = Script("blackboard.memory", "scrub.lua")
 
@@ -101,6 +101,16 @@ async def scrub(place: Place, ids: Iterable[str]) -> int:
         if await change.apply(place, standing):
             return change.rows
     raise ServerUnavailable(f"the chunks of path {place.path!r} kept changing while they were scrubbed", **place.ids)
+
+
+async def discard(place: Place) -> None:
+    """Take the snapshot away, and whatever is being built: nobody is to load it any more."""
+    for _ in range(ATTEMPTS):
+        standing = await Standing.read(place)
+        if standing is None or not (standing.before or standing.names):
+            return
+        if await Change(None, set(standing.names)).apply(place, standing):
+            return
 
 
 async def _decide(place: Place, standing: Standing, holding: set[str], forgotten: frozenset[str]) -> Change:

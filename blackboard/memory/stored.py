@@ -14,7 +14,7 @@ from blackboard.keys import path_segments
 from blackboard.memory.new import Body
 from blackboard.memory.record import Record, Token
 
-__all__ = ["LIGHT", "Stored", "answered", "light", "pairs", "parse", "tag"]
+__all__ = ["LIGHT", "Stored", "answered", "labels", "light", "pairs", "parse", "tag"]
 
 LIGHT: tuple[str, ...] = (
     "text", "value", "metadata", "importance", "pinned", "content", "subject", "ttl", "version", "seq", "created",
@@ -75,7 +75,7 @@ def _parsed(path: str, incarnation: int, id: str, fields: Mapping[str, bytes], w
         int(fields["version"]),
         codec.decode(fields["value"]) if "value" in fields else None,
         subject=word("subject"),
-        metadata=_labels(codec.decode(fields["metadata"])),
+        metadata=labels(codec.decode(fields["metadata"])),
         importance=float(fields["importance"]),
         created=int(fields["created"]),
         updated=int(fields["updated"]),
@@ -125,7 +125,7 @@ def answered(path: str, id: str, body: Body, answer: bytes) -> Record:
     )
 
 
-def _labels(stored: Mapping[str, Any]) -> dict[str, Any]:
+def labels(stored: Mapping[str, Any]) -> dict[str, Any]:
     """Several values are a list where they are stored, and a tuple in a record, which is never changed."""
     return {
         name: tuple(cast("Sequence[Any]", value)) if type(value) is list else value for name, value in stored.items()

@@ -88,10 +88,10 @@ class Search:
                 name = await primary.command("GET", key)
                 if name is not None and self._receipt.names(name.decode()):
                     self.found.append(key)
-            case "order" | "expiring" | "subject":
-                await self._members(primary, "ZSCAN", key)
-            case "pending":
-                await self._members(primary, "SSCAN", key)
+            case "order" | "expiring" | "subject" | "pending":
+                await self._members(primary, "SSCAN" if kind == "pending" else "ZSCAN", key)
+            case "vectors":
+                await self._elements(primary, key)
             case "forgetting":
                 if await primary.command("HLEN", key):
                     self.found.append(key)
@@ -116,6 +116,11 @@ class Search:
                 return
             if int(cursor) == 0:
                 return
+
+    async def _elements(self, primary: Primary, key: str) -> None:
+        ids = await primary.command("VRANDMEMBER", key, max(1, await primary.command("VCARD", key)))
+        if any(self._receipt.names(one.decode()) for one in ids):
+            self.found.append(key)
 
     async def _chunk(self, primary: Primary, key: str) -> None:
         data = await primary.command("GET", key)

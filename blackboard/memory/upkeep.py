@@ -7,6 +7,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 
 from blackboard.errors import BlackboardError, LeaseHeld
+from blackboard.memory import sets
 from blackboard.memory.embedder import Embedder
 from blackboard.memory.forgetting import GRACE, Selection, Why, finish, forget
 from blackboard.memory.lease import PathLease, Place, tend
@@ -14,7 +15,7 @@ from blackboard.memory.migration import carry_on
 from blackboard.memory.pending import embed
 from blackboard.memory.record import Record
 from blackboard.memory.records import Records
-from blackboard.memory.scrubbing import scrub
+from blackboard.memory.scrubbing import discard, scrub
 from blackboard.memory.snapshot import Snapshots
 from blackboard.points import reach
 from blackboard.telemetry import logger
@@ -37,6 +38,7 @@ class Tended:
     `finished` forgettings that were cut short were brought to their end, `expired` records cleared away, `embedded` given
     the vectors that they lacked, `evicted` for the budget; `pending` still lack a vector, because the embedder fails or is not
     that of the path. `settled`: a change of the embedding space was brought to its end, a day after it took place.
+    `indexed` records were looked at for a vector set that did not hold them all.
     """
 
     finished: int = 0
@@ -47,10 +49,12 @@ class Tended:
     snapshot: bool = False
     settled: bool = False
     held_by: str | None = None
+    indexed: int = 0
 
 
 async def tended(records: Records, embedder: Embedder | None, grace: float = GRACE) -> Tended:
     """Tend a path under its lease; a forgetting that began more than `grace` seconds ago counts as cut short."""
+    await sets.ready(records)
     place = Place(records.store, records.namespace, records.path)
     if await records.store.command("EXISTS", records.keys.head) == 0:
         return Tended()
@@ -72,10 +76,22 @@ async def _all(records: Records, place: Place, embedder: Embedder | None, lease:
     reach("tend", "embedded")
     evicted = await _evicted(records)
     reach("tend", "evicted")
-    snapshots = Snapshots(records)
-    built = await snapshots.build(lease) if await snapshots.due(records.policy.snapshot_every) else None
+    indexed, built = await _searchable(records, place, lease)
     pending = await records.store.command("SCARD", records.keys.pending)
-    return Tended(len(finished), expired, made, pending, evicted, built is not None, settled)
+    return Tended(len(finished), expired, made, pending, evicted, built, settled, indexed=indexed)
+
+
+async def _searchable(records: Records, place: Place, lease: PathLease) -> tuple[int, bool]:
+    """Fill the vector set where the server searches; elsewhere build a snapshot if it is due. What the other needs goes."""
+    every = records.policy.snapshot_every
+    if sets.served(records.policy):
+        indexed = await sets.fill(records)
+        await discard(place)
+        await sets.trim(records, every)
+        return indexed, False
+    await sets.drop(records)
+    snapshots = Snapshots(records)
+    return 0, await snapshots.due(every) and await snapshots.build(lease) is not None
 
 
 async def _expired(records: Records, place: Place) -> int:

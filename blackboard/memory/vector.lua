@@ -1,10 +1,10 @@
 -- Give a record the vector that was still to be made, if it is still the version that the vector was made from and has none by
 -- now; a vector of another space that it has stays beside.
--- KEYS: head, log, order, pending, ops, record
--- ARGV: op, keep_ms, incarnation, seq, id, version, space, vector
+-- KEYS: head, log, order, pending, ops, record, vectors
+-- ARGV: op, keep_ms, incarnation, seq, id, version, space, vector, indexed ('1': a vector set is wanted)
 -- Returns: {"OK", seq} | {"NONE"} | {"SPACE", space} | {"TOOLATE"} | {"REGRESSED", what}
--- luacheck: read globals guard path
-local head_k, log_k, order_k, pending_k, ops_k, record_k = unpack(KEYS, 1, 6)
+-- luacheck: read globals guard path sets
+local head_k, log_k, order_k, pending_k, ops_k, record_k, vectors_k = unpack(KEYS, 1, 7)
 local op, keep_ms, id, version, space = ARGV[1], tonumber(ARGV[2]), ARGV[5], ARGV[6], ARGV[7]
 
 local repeated = path.answered(ops_k, op)
@@ -23,6 +23,7 @@ if path.vid(head, record) ~= '' then
   return {'NONE'}
 end
 
+sets.add(head, vectors_k, space, id, ARGV[8], ARGV[9])
 local seq, tag = path.log(head, log_k, 'vector', id, version), path.tag(space)
 if record.of == '' or record.of == tag then
   redis.call('HSET', record_k, 'vector', ARGV[8], 'of', tag, 'vid', seq, 'seq', seq)

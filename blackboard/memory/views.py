@@ -20,7 +20,7 @@ class Views:
     """One view for each path and space. `records` gives the records of a path of a namespace. Belongs to one event loop."""
 
     def __init__(self, records: Callable[[str, str], Records]) -> None:
-        self._records = records
+        self.records = records
         self._views: OrderedDict[tuple[str, str, str], View] = OrderedDict()
 
     def of(self, namespace: str, path: str, space: Space | None) -> View:
@@ -28,7 +28,7 @@ class Views:
         place = (namespace, path, "" if space is None else space.text())
         view = self._views.pop(place, None)
         if view is None:
-            records = self._records(namespace, path)
+            records = self.records(namespace, path)
             view = View(records, space, records.policy)
         self._views[place] = view
         if len(self._views) > MOST_VIEWS:

@@ -72,15 +72,19 @@ class _Write:
 
 @dataclass(slots=True)
 class Put(_Write):
-    """A body on its way; `id` is made up where the body names none, and then an equal content is found instead."""
+    """A body on its way; `id` is made up where the body names none, and then an equal content is found instead.
+
+    `indexed` is "1" where the server is to search the vectors of the path, from the first one on.
+    """
 
     body: Body = field(kw_only=True)
     expected: int | None = None
+    indexed: str = ""
 
     @classmethod
-    def of(cls, keys: PathKeys, body: Body, over: Stored | None = None) -> Put:
+    def of(cls, keys: PathKeys, body: Body, over: Stored | None = None, *, indexed: str = "") -> Put:
         """Begin a write, over the version that was read if there is one; it gets its op id when it is sent."""
-        put = cls(keys, "", body.id or secrets.token_hex(12), content=body.stands, body=body)
+        put = cls(keys, "", body.id or secrets.token_hex(12), content=body.stands, body=body, indexed=indexed)
         if over is not None:
             put.expected, put.content, put.subject = over.record.version, over.content, over.record.subject or ""
         return put
@@ -97,13 +101,14 @@ class Put(_Write):
         digest = body.digest
         names = [
             *self._fixed(), where.content(digest), where.content(self.content or digest), self._about(body.subject),
-            self._about(self.subject), *self._near(),
+            self._about(self.subject), where.vectors, *self._near(),
         ]  # fmt: skip
         args = [
             *self._told(keep_ms, known), "" if self.expected is None else self.expected, self.content, self.subject,
             int(body.id is None), self._reach, digest, body.subject or "", _number(body.valid_from),
             _number(body.created), _number(body.ttl), body.text, body.value, body.labels, repr(body.importance),
-            "1" if body.pinned else "", body.space if body.vector else "", body.vector or b"", body.without, *self.near,
+            "1" if body.pinned else "", body.space if body.vector else "", body.vector or b"", body.without, self.indexed,
+            *self.near,
         ]  # fmt: skip
         return names, args
 
@@ -118,7 +123,7 @@ class Removal(_Write):
         """Spell the keys and arguments of forget.lua."""
         where = self.keys
         content = where.content(self.content) if self.content else where.record(self.id)
-        names = [*self._fixed(), content, self._about(self.subject), *self._near()]
+        names = [*self._fixed(), content, self._about(self.subject), where.vectors, *self._near()]
         args = [*self._told(keep_ms, known), self.only, self.content, self.subject, self._reach, *self.near]
         return names, args
 

@@ -62,7 +62,7 @@ class MemoryNamespace(Table):
     budget: Annotated[Annotated[int, Field(ge=1)] | None, BeforeValidator(count)] = None
     """How many records a path may hold, pinned ones not counted; the least worth keeping go when the path is tended. None keeps all."""
     index: Literal["auto", "flat", "rabitq", "hnsw", "server"] = "auto"
-    """How vectors are searched: exactly (`flat`), by codes with exact rerank (`rabitq`), by graph (`hnsw`), by the server's vector sets; `auto` goes by size."""
+    """How vectors are searched: exactly (`flat`), by codes with exact rerank (`rabitq`), by graph (`hnsw`), by the vector sets of the server (`server`: Redis 8, cosine, vectors alone: no words, no context); `auto` goes by size."""
     flat_limit: Count = 20_000
     """Up to how many vectors `auto` searches exactly."""
     snapshot_every: Count = 1_000

@@ -14,7 +14,8 @@ from blackboard.testing.contracts.thread import all_keys
 __all__ = ["Coldspace"]
 
 PERMANENT = {
-    "head", "log", "order", "expiring", "pending", "subject", "index", "chunks", "migration", "forgetting", "receipts",
+    "head", "log", "order", "expiring", "pending", "vectors", "subject", "index", "chunks", "migration", "forgetting",
+    "receipts",
 }  # fmt: skip
 """What may stand at a path for ever; of these a subject ends with its records. Records and chunks are judged one by one."""
 

@@ -167,7 +167,7 @@ def test_verify(command: Command) -> None:
 def test_tend(command: Command) -> None:
     assert command.json("memory", "tend", HOME) == {
         "finished": 0, "expired": 0, "embedded": 0, "pending": 0, "evicted": 0, "snapshot": False,
-        "settled": False, "held_by": None,
+        "settled": False, "held_by": None, "indexed": 0,
     }  # fmt: skip
 
 

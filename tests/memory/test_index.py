@@ -149,7 +149,6 @@ def test_best_breaks_ties_by_position() -> None:
 def test_kind_by_settings() -> None:
     assert kind_for("auto", 20_000, 20_000) == "flat"
     assert kind_for("auto", 20_001, 20_000) == "rabitq"
-    assert kind_for("server", 5, 20_000) == "flat"
     assert [kind_for(kind, 10**6, 20_000) for kind in KINDS] == KINDS
     with pytest.raises(ConfigError, match="index is auto"):
         kind_for("ivf", 1, 1)
