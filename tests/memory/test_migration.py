@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import numpy as np
 import pytest
 
@@ -200,6 +201,8 @@ async def test_what_others_write_while_it_is_staged(store: Store, monkeypatch: p
         await memory.forget("5")
         await memory.remember("fact 6: anew", id="6")
         await memory.remember("fact 21: brief", id="21", ttl=0.001)
+        while await memory.get("21") is not None:
+            await asyncio.sleep(0.005)
 
     done = meanwhile("respace.lua", act, monkeypatch)
     result = await memory.migrate(model)
