@@ -9,7 +9,8 @@ from typing import Any
 
 from blackboard.checkpoints.channels import Ref
 from blackboard.checkpoints.reading import Content
-from blackboard.integrations.langgraph.imprint import Original, are_messages
+from blackboard.integrations.langgraph.copies import Copies
+from blackboard.integrations.langgraph.imprint import are_messages
 from blackboard.integrations.langgraph.place import Place
 from blackboard.integrations.langgraph.spelling import Spelling
 
@@ -32,7 +33,7 @@ class Originals:
 
     def __init__(self, spelling: Spelling, most: float = math.inf) -> None:
         self._spelling, self._most = spelling, most
-        self._read: dict[str, tuple[Sequence[bytes], list[Original | None]]] = {}
+        self._read: dict[str, tuple[Sequence[bytes], Copies]] = {}
         self._sizes: dict[str, int] = {}
 
     @property
@@ -44,24 +45,19 @@ class Originals:
         """Read the value of a channel."""
         if isinstance(content, bytes) or ref.kind != "log" or not content:
             return self._spelling.value(ref, content)
-        items, originals = self._read.get(name, ((), []))
+        items, copies = self._read.get(name, ((), Copies()))
         same = min(len(items), len(content))
         if items[:same] != content[:same]:
-            same, originals = 0, []
+            same, copies = 0, Copies()
         if same < len(content):
             if (size := sum(map(len, content))) > self._most:
                 return self._spelling.value(ref, content)
             found = self._spelling.value(ref, content[same:])
             if not same and not are_messages(found):
                 return found
-            originals += map(Original.of, found)
-            self._read[name], self._sizes[name] = (content, originals), size
-        pairs = zip(content, originals, strict=False)
-        return [self._alone(ref, item) if one is None else one.copy() for item, one in pairs]
-
-    def _alone(self, ref: Ref, item: bytes) -> Any:
-        """Read what cannot be copied."""
-        return self._spelling.value(ref, [item])[0]
+            copies.extend(found)
+            self._read[name], self._sizes[name] = (content, copies), size
+        return copies.first(len(content), lambda at: self._spelling.value(ref, [content[at]])[0])
 
 
 class Lately:
