@@ -1,7 +1,7 @@
 """What recall finds: the turns of long conversations that hold the answers to questions about them (LoCoMo).
 
 Each conversation is a path, each turn a record `speaker: text` of its session, remembered and recalled through the whole
-library. No language model takes part. The data is not ours to ship (CC BY-NC 4.0): BLACKBOARD_LOCOMO names its folder.
+library. No language model takes part. The data is not ours to ship (CC BY-NC 4.0): LOCOMO_FOLDER names its folder.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from blackboard.settings import Settings
 ROOT = Path(__file__).parents[1]
 PROFILE = ROOT / "namespaces" / "memory" / "episodes.toml"
 """The policy that is measured: how a turn is judged is set there, not here."""
-DATA = Path(os.environ.get("BLACKBOARD_LOCOMO", ROOT.parent / "shared" / "data" / "locomo")) / "locomo10.json"
+DATA = Path(os.environ.get("LOCOMO_FOLDER", ROOT.parent / "shared" / "data" / "locomo")) / "locomo10.json"
 CUTS = (5, 10, 20)
 TARGET = 0.67
 SIZES: dict[Effort, tuple[int, int | None]] = {"full": (10, None), "quick": (2, None), "least": (1, 20)}
@@ -148,7 +148,7 @@ async def ask(memories: Sequence[Memory], held: Sequence[Conversation], how: dic
 async def measure(bench: Bench) -> Sequence[Figure]:
     """Remember the conversations once for each embedder, and ask in every way."""
     if not DATA.is_file():
-        print(f"skipped: no {DATA.name} in {DATA.parent}; set BLACKBOARD_LOCOMO to its folder", file=sys.stderr)
+        print(f"skipped: no {DATA.name} in {DATA.parent}; set LOCOMO_FOLDER to its folder", file=sys.stderr)
         return []
     held = conversations(DATA, *SIZES[bench.effort])
     embedders: dict[str, Embedder] = {"hashing": Kept(HashingEmbedder())}

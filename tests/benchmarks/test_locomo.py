@@ -9,6 +9,7 @@ import pytest
 
 from benchmarks import locomo
 from benchmarks.measure.bench import Bench
+from blackboard import Settings
 from blackboard.testing.servers import binaries
 
 CONVERSATION = {
@@ -78,3 +79,11 @@ async def test_without_the_data_it_says_so(
     monkeypatch.setattr(locomo, "DATA", tmp_path / "locomo10.json")
     assert await locomo.measure(Bench(Path("unused"), "least")) == []
     assert "skipped: no locomo10.json" in capsys.readouterr().err
+
+
+async def test_the_folder_is_named_by_a_variable_that_settings_know_nothing_of(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A name that begins as those of settings do would be refused as an unknown setting."""
+    monkeypatch.setenv("LOCOMO_FOLDER", str(data.parent))
+    assert Settings.load(locomo.PROFILE).memory_namespace().context_by == "session"
