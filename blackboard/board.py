@@ -33,6 +33,7 @@ from blackboard.store.client import Store
 from blackboard.store.durability import Report, prove
 from blackboard.store.embedded import Embedded
 from blackboard.store.embedded import start as start_embedded
+from blackboard.store.members import members
 from blackboard.telemetry import logger
 
 if TYPE_CHECKING:
@@ -269,7 +270,7 @@ class Blackboard:
         """
         engine = self.engine(namespace)
         for number in range(keys.SHARDS):
-            async for page in _listed(self.store, keys.threads(namespace, number)):
+            async for page in members(self.store, keys.threads(namespace, number), PAGE):
                 for listed in await _metas(engine, page):
                     if status is None or listed.meta.status == status:
                         yield listed
@@ -289,20 +290,6 @@ class Blackboard:
             assert policy is not None, "a namespace is known, or there is a default"
             self._engines[namespace] = Engine(self.store, namespace, policy, self.artifacts)
         return self._engines[namespace]
-
-
-async def _listed(store: Store, shard: str) -> AsyncIterator[list[str]]:
-    """Yield the ids in a list of threads, each once; not by rank, which shifts when a row is moved or removed."""
-    seen, cursor = set[str](), 0
-    while True:
-        reply = await store.command("ZSCAN", shard, cursor, "COUNT", PAGE)
-        fresh = {row.decode() for row in reply[1][::2]} - seen
-        seen |= fresh
-        if fresh:
-            yield sorted(fresh)
-        cursor = int(reply[0])
-        if cursor == 0:
-            return
 
 
 async def _metas(engine: Engine, threads: list[str]) -> list[Listed]:

@@ -8,6 +8,7 @@ from blackboard import keys
 from blackboard.artifacts.head import Head
 from blackboard.errors import CorruptValue
 from blackboard.store.client import Store
+from blackboard.store.members import members
 from blackboard.telemetry import logger
 
 __all__ = ["Row", "listed"]
@@ -28,7 +29,7 @@ async def listed(store: Store, number: int) -> AsyncIterator[list[Row]]:
     The references are spelled owners and times in turn, read with the head. A damaged head is logged and passed over, so
     that it holds up neither those who look at the others nor their collection.
     """
-    async for digests in _digests(store, keys.artifacts(number)):
+    async for digests in members(store, keys.artifacts(number), PAGE):
         where = [keys.ArtifactKeys(digest) for digest in digests]
         found = await store.batch([("HGETALL", key) for one in where for key in (one.head, one.refs)])
         page: list[Row] = []
@@ -38,17 +39,3 @@ async def listed(store: Store, number: int) -> AsyncIterator[list[Row]]:
             except CorruptValue as damaged:
                 log.warning("an artifact was passed over: %s", damaged)
         yield page
-
-
-async def _digests(store: Store, shard: str) -> AsyncIterator[list[str]]:
-    """Yield the digests in one shard, each once."""
-    seen, cursor = set[str](), 0
-    while True:
-        reply = await store.command("ZSCAN", shard, cursor, "COUNT", PAGE)
-        fresh = {row.decode() for row in reply[1][::2]} - seen
-        seen |= fresh
-        if fresh:
-            yield sorted(fresh)
-        cursor = int(reply[0])
-        if cursor == 0:
-            return

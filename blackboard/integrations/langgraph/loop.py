@@ -6,11 +6,12 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import AsyncIterator, Coroutine, Generator, Iterator
+from contextlib import AbstractAsyncContextManager
 from typing import Any, TypeVar
 
 from blackboard.errors import ConfigError
 
-__all__ = ["drained", "loop_thread", "wait_for"]
+__all__ = ["drained", "entered", "wait_for"]
 
 T = TypeVar("T")
 
@@ -40,7 +41,18 @@ def drained(loop: asyncio.AbstractEventLoop, source: AsyncIterator[T]) -> Iterat
 
 
 @contextlib.contextmanager
-def loop_thread() -> Generator[asyncio.AbstractEventLoop]:
+def entered(work: AbstractAsyncContextManager[T]) -> Generator[T]:
+    """Enter an async context on a loop in a thread of its own, for callers without one, until the block ends."""
+    opened = contextlib.AsyncExitStack()
+    with _loop_thread() as loop:
+        try:
+            yield wait_for(loop, opened.enter_async_context(work))
+        finally:
+            wait_for(loop, opened.aclose())
+
+
+@contextlib.contextmanager
+def _loop_thread() -> Generator[asyncio.AbstractEventLoop]:
     """Run an event loop in a thread of its own until the block ends."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="blackboard-langgraph", daemon=True)

@@ -30,7 +30,7 @@ from blackboard.integrations.langgraph.breakpoints import waits
 from blackboard.integrations.langgraph.copying import copy
 from blackboard.integrations.langgraph.kept import Shelf
 from blackboard.integrations.langgraph.listing import Asked, listed
-from blackboard.integrations.langgraph.loop import loop_thread, wait_for
+from blackboard.integrations.langgraph.loop import entered, wait_for
 from blackboard.integrations.langgraph.originals import Lately
 from blackboard.integrations.langgraph.place import Place
 from blackboard.integrations.langgraph.removal import delete_runs, keep_latest, keep_newest
@@ -115,13 +115,10 @@ class BlackboardSaver(SyncSaver):
         breakpoints: Collection[str] | None = None,
     ) -> Generator[BlackboardSaver]:
         """Open a board on a loop in a thread of its own, for callers without one: every sync method works."""
-        opened = contextlib.AsyncExitStack()
-        with loop_thread() as loop:
-            try:
-                saver = cls.aopen(url, settings=settings, namespace=namespace, serde=serde, breakpoints=breakpoints)
-                yield wait_for(loop, opened.enter_async_context(saver))
-            finally:
-                wait_for(loop, opened.aclose())
+        with entered(
+            cls.aopen(url, settings=settings, namespace=namespace, serde=serde, breakpoints=breakpoints)
+        ) as saver:
+            yield saver
 
     def lease(
         self, thread_id: str, *, owner: str | None = None, ttl: float | None = None, wait: float | None = None

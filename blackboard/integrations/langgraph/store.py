@@ -27,7 +27,7 @@ from blackboard.board import Blackboard
 from blackboard.errors import ConfigError
 from blackboard.integrations.langgraph.conditions import conditions
 from blackboard.integrations.langgraph.items import item
-from blackboard.integrations.langgraph.loop import loop_thread, wait_for
+from blackboard.integrations.langgraph.loop import entered, wait_for
 from blackboard.integrations.langgraph.namespaces import Labels, Namespaces
 from blackboard.integrations.langgraph.reading import read
 from blackboard.integrations.langgraph.searching import Images, Question, search
@@ -105,13 +105,8 @@ class BlackboardStore(BaseStore):
         ttl: TTLConfig | None = None,
     ) -> Generator[BlackboardStore]:
         """Open a board on a loop in a thread of its own, for callers without one: every sync method works."""
-        opened = contextlib.AsyncExitStack()
-        with loop_thread() as loop:
-            try:
-                store = cls.aopen(url, settings=settings, namespace=namespace, index=index, ttl=ttl)
-                yield wait_for(loop, opened.enter_async_context(store))
-            finally:
-                wait_for(loop, opened.aclose())
+        with entered(cls.aopen(url, settings=settings, namespace=namespace, index=index, ttl=ttl)) as store:
+            yield store
 
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
         """Carry out ops: all reads at once, then the writes; results in the order of the ops, None for a put.
