@@ -25,7 +25,7 @@ from blackboard.points import reach, watch
 from blackboard.settings import MemoryNamespace
 from blackboard.store.client import Store
 from blackboard.testing.crash import Spot, recorder, strike
-from tests.chaos.stage import append, lines
+from tests.chaos.stage import append, lines, whole
 
 NAMESPACE = "memory"
 SPACE = Space("made-up", 4)
@@ -172,7 +172,7 @@ async def read(url: str, path: str, directory: str, name: str) -> None:
     view, rounds = on.view, 0
     try:
         while not (Path(directory) / "stop").exists():
-            newest = [json.loads(found[-1]) for journal in journals if (found := lines(journal)[-1:])]
+            newest = [json.loads(found[-1]) for journal in journals if (found := whole(journal))]
             token = max((Token.parse(text) for *_, text in newest), default=None)
             frame = await view.refresh(token)
             rounds += 1

@@ -41,6 +41,12 @@ def lines(path: Path) -> list[str]:
     return path.read_text().splitlines() if path.exists() else []
 
 
+def whole(path: Path) -> list[str]:
+    """The lines of a file that is being written, but for one that has no end yet."""
+    text = path.read_text() if path.exists() else ""
+    return text[: text.rfind("\n") + 1].splitlines()
+
+
 def items_of(snapshot: Snapshot, channel: str) -> list[bytes]:
     """The items of a log."""
     content = snapshot.contents[channel]
