@@ -116,9 +116,10 @@ def test_readers_while_rows_come() -> None:
     table.add([row_of(f"r{number}", number + 1) for number in range(100)])
     table.settle("flat")
     held = [Frame(table)]
-    wrong, checks, stop = list[str](), [0], threading.Event()
+    wrong, stop = list[str](), threading.Event()
+    checked = [threading.Semaphore(0) for _ in range(2)]
 
-    def read() -> None:
+    def read(done: threading.Semaphore) -> None:
         while not stop.is_set():
             frame = held[-1]
             expected = int(np.count_nonzero(frame.vids >= 0))
@@ -127,19 +128,22 @@ def test_readers_while_rows_come() -> None:
             either = frame.mask(Eq("odd", value=True), now_us=0) | frame.mask(Eq("odd", value=False), now_us=0)
             if (len(rows), words, int(either.sum())) != (expected, len(frame), len(frame)):
                 wrong.append(f"{frame}: {len(rows)} of {expected}, {words} and {either.sum()} of {len(frame)}")
-            checks[0] += 1
+            done.release()
 
-    threads = [threading.Thread(target=read) for _ in range(2)]
+    threads = [threading.Thread(target=read, args=(done,)) for done in checked]
     for thread in threads:
         thread.start()
-    for number in range(300):
-        table.add([row_of(f"n{number % 50}", number + 1)], [f"r{number % 100}"])
-        held.append(Frame(table))
-    stop.set()
-    for thread in threads:
-        thread.join()
+    try:
+        for number in range(300):
+            table.add([row_of(f"n{number % 50}", number + 1)], [f"r{number % 100}"])
+            held.append(Frame(table))
+            if number % 100 == 50:
+                assert all(done.acquire(timeout=60) for done in checked), "a reader stands still"
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
     assert wrong == []
-    assert checks[0] > 5
     assert len(held[-1]) == 50
     assert len(held[0]) == 100
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -22,7 +21,7 @@ from blackboard.store.embedded import Embedded, down, start, status, up
 from blackboard.store.wire import Wire, ask
 from blackboard.testing.servers import binaries, until
 
-from .directories import ended
+from .directories import ended, removed
 
 BINARIES = binaries()
 FAMILIES = {name: Binary.inspect(path) for name, path in BINARIES.items()}
@@ -170,7 +169,7 @@ async def test_a_killed_supervisor_is_replaced_and_still_ends_the_server(server:
 async def test_a_deleted_directory_ends_its_server(server: Embedded, here: Path) -> None:
     pid = server.pid
     supervisor = supervisor_of(pid)
-    shutil.rmtree(here)
+    await removed(here)
 
     async def gone() -> bool:
         try:
@@ -197,7 +196,7 @@ async def test_an_adopted_server_ends_with_its_directory_too(server: Embedded, h
 
     await until(alone, 10)
     (await start(here)).release()
-    shutil.rmtree(here)
+    await removed(here)
 
     async def silent() -> bool:
         try:
