@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import pytest
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from blackboard import keys
 from blackboard.claims.effect import Busy, Done, Effects, Failed, Semantics, Start, Unknown
@@ -20,6 +19,7 @@ from blackboard.errors import LeaseHeld, LeaseLost
 from blackboard.store.client import Store
 from blackboard.testing.contracts.leases import NAMESPACE, open_thread
 from blackboard.testing.servers import Server
+from tests.machines import play
 
 LONG = 600.0
 OWNERS = st.sampled_from(["a", "b", "c"])
@@ -223,13 +223,4 @@ class EffectMachine(Machine):
 
 @pytest.mark.parametrize("machine", [LeaseMachine, EffectMachine])
 def test_any_order_of_events_agrees_with_the_model(solo: Server, machine: type[LeaseMachine | EffectMachine]) -> None:
-    run_state_machine_as_test(
-        lambda: machine(solo.url),  # type: ignore[arg-type]
-        settings=settings(
-            max_examples=60,
-            stateful_step_count=40,
-            deadline=None,
-            suppress_health_check=list(HealthCheck),
-            database=None,
-        ),
-    )
+    play(lambda: machine(solo.url), 60, 40)

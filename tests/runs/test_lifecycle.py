@@ -5,8 +5,6 @@ from __future__ import annotations
 import uuid
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
-from hypothesis.stateful import run_state_machine_as_test
 
 from blackboard.checkpoints.commit import Commit
 from blackboard.checkpoints.engine import Engine
@@ -15,30 +13,17 @@ from blackboard.settings import CheckpointNamespace
 from blackboard.store.client import Store
 from blackboard.testing.lifecycle import LifecycleMachine
 from blackboard.testing.servers import Server
-
-
-def play(url: str, examples: int, steps: int) -> None:
-    run_state_machine_as_test(
-        lambda: LifecycleMachine(url),  # type: ignore[arg-type]
-        settings=settings(
-            max_examples=examples,
-            stateful_step_count=steps,
-            deadline=None,
-            database=None,
-            phases=(Phase.generate, Phase.shrink),
-            suppress_health_check=list(HealthCheck),
-        ),
-    )
+from tests.machines import play
 
 
 @pytest.mark.timeout(900)  # a failure is shrunk before it is shown
 def test_any_life_agrees_with_the_model(solo: Server) -> None:
-    play(solo.url, 50, 40)
+    play(lambda: LifecycleMachine(solo.url), 50, 40)
 
 
 @pytest.mark.chaos
 def test_many_lives_agree_with_the_model(solo: Server) -> None:
-    play(solo.url, 2000, 60)
+    play(lambda: LifecycleMachine(solo.url), 2000, 60)
 
 
 async def test_a_refused_write_lists_an_id_and_a_sweep_drops_the_row(solo: Server) -> None:
