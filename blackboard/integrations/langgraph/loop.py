@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextlib
 import threading
 from collections.abc import AsyncIterator, Coroutine, Generator, Iterator
@@ -19,13 +20,30 @@ T = TypeVar("T")
 def wait_for(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine on a loop of another thread and return what it returns.
 
-    Raises ConfigError on that loop's own thread, which would wait for itself.
+    Raises ConfigError on that loop's own thread, which would wait for itself, and where the loop has ended, stands still, or ends
+    meanwhile: nobody would ever answer.
     """
+    if refusal := _refusal(loop):
+        work.close()
+        raise ConfigError(refusal)
+    try:
+        return asyncio.run_coroutine_threadsafe(work, loop).result()
+    except concurrent.futures.CancelledError:
+        raise ConfigError("the call was cut off: the event loop that serves it ended; open another one") from None
+
+
+def _refusal(loop: asyncio.AbstractEventLoop) -> str | None:
+    """Say why a loop cannot serve a sync call of this thread; None if it can."""
+    if loop.is_closed():
+        return (
+            "the event loop that served these calls has ended, and what was opened with it is closed; open another one"
+        )
     with contextlib.suppress(RuntimeError):
         if asyncio.get_running_loop() is loop:
-            work.close()
-            raise ConfigError("a sync method was called on the event loop that serves it; await its async twin")
-    return asyncio.run_coroutine_threadsafe(work, loop).result()
+            return "a sync method was called on the event loop that serves it; await its async twin"
+    if not loop.is_running():
+        return "the event loop that serves these calls stands still; let it run, or use open(url), which has one of its own"
+    return None
 
 
 def drained(loop: asyncio.AbstractEventLoop, source: AsyncIterator[T]) -> Iterator[T]:
@@ -53,13 +71,19 @@ def entered(work: AbstractAsyncContextManager[T]) -> Generator[T]:
 
 @contextlib.contextmanager
 def _loop_thread() -> Generator[asyncio.AbstractEventLoop]:
-    """Run an event loop in a thread of its own until the block ends."""
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever, name="blackboard-langgraph", daemon=True)
+    """Run an event loop in a thread of its own until the block ends; what is still under way then is cancelled."""
+    started = concurrent.futures.Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]]()
+
+    async def serve() -> None:
+        ended = asyncio.Event()
+        started.set_result((asyncio.get_running_loop(), ended))
+        await ended.wait()
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()), name="blackboard-langgraph", daemon=True)
     thread.start()
+    loop, ended = started.result()
     try:
         yield loop
     finally:
-        loop.call_soon_threadsafe(loop.stop)
+        loop.call_soon_threadsafe(ended.set)
         thread.join()
-        loop.close()
