@@ -10,7 +10,7 @@ from typing import Any, TypeGuard, cast
 
 from blackboard.errors import ConfigError
 
-__all__ = ["Test", "conditions"]
+__all__ = ["Test", "conditions", "same"]
 
 Test = Callable[[Mapping[str, Any]], bool]
 """Says whether all conditions hold for a value."""
@@ -66,14 +66,14 @@ def _check(field: str, wanted: Any) -> Check:
             and len(value) == len(items)
             and all(check(each) for check, each in zip(items, value, strict=True))
         )
-    return lambda value: _same(value, wanted)
+    return lambda value: same(value, wanted)
 
 
 def _operator(field: str, name: Any, operand: Any) -> Check:
     if name == "$eq":
-        return lambda value: _same(value, operand)
+        return lambda value: same(value, operand)
     if name == "$ne":
-        return lambda value: not _same(value, operand)
+        return lambda value: not same(value, operand)
     if name not in _ORDER:
         known = ", ".join(["$eq", "$ne", *_ORDER])
         raise ConfigError(f"filter on {field!r}: unknown operator {name!r}; known are {known}", value=name)
@@ -85,12 +85,12 @@ def _operator(field: str, name: Any, operand: Any) -> Check:
     return lambda value: _comparable(value, operand) and bool(compare(value, operand))
 
 
-def _same(one: Any, other: Any) -> bool:
+def same(one: Any, other: Any) -> bool:
     """Compare two values through and through; 1, True and "1" are three."""
     if _is_dict(one) and _is_dict(other):
-        return one.keys() == other.keys() and all(_same(one[name], other[name]) for name in one)
+        return one.keys() == other.keys() and all(same(one[name], other[name]) for name in one)
     if _is_list(one) and _is_list(other):
-        return len(one) == len(other) and all(map(_same, one, other))
+        return len(one) == len(other) and all(map(same, one, other))
     return isinstance(one, bool) == isinstance(other, bool) and bool(one == other)
 
 

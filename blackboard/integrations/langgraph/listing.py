@@ -12,10 +12,12 @@ from langgraph.checkpoint.base import CheckpointTuple
 from blackboard import keys
 from blackboard.checkpoints.engine import Engine
 from blackboard.checkpoints.manifest import Manifest
+from blackboard.errors import ConfigError
+from blackboard.integrations.langgraph.conditions import same
 from blackboard.integrations.langgraph.originals import Originals
 from blackboard.integrations.langgraph.place import Place
 from blackboard.integrations.langgraph.spelling import Spelling
-from blackboard.integrations.langgraph.tuples import tuple_of
+from blackboard.integrations.langgraph.tuples import find, tuple_of
 
 __all__ = ["Asked", "listed", "manifests"]
 
@@ -34,6 +36,12 @@ class Asked:
     filter: Mapping[str, Any] | None = None
     limit: int | None = None
 
+    def __post_init__(self) -> None:
+        if self.limit is not None and type(self.limit) is not int:
+            raise ConfigError(f"limit must be a whole number or None, got {self.limit!r}", value=self.limit)
+        if self.filter is not None and not isinstance(self.filter, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigError(f"filter must be a dict of metadata, got {self.filter!r}", value=self.filter)
+
 
 async def manifests(
     engine: Engine, thread: str, lineage: str, *, before: str | None = None, page: int = PAGE
@@ -45,6 +53,13 @@ async def manifests(
         if len(found) < page:
             return
         before = found[-1].checkpoint
+
+
+async def _named(engine: Engine, place: Place, before: str | None) -> AsyncIterator[Manifest]:
+    """Yield the manifest of one checkpoint, if there is one and it is older than `before`."""
+    found = await find(engine, place)
+    if found is not None and (before is None or keys.encode(found.manifest.checkpoint) < keys.encode(before)):
+        yield found.manifest
 
 
 async def listed(engine: Engine, spelling: Spelling, asked: Asked) -> AsyncIterator[CheckpointTuple]:
@@ -80,10 +95,10 @@ class _Source:
     def __init__(self, engine: Engine, spelling: Spelling, asked: Asked, lineage: str) -> None:
         self._engine, self._spelling, self._asked = engine, spelling, asked
         self._place = Place(asked.thread, lineage)
-        before, page = asked.before, PAGE
-        if asked.checkpoint is not None and (before is None or keys.encode(asked.checkpoint) < keys.encode(before)):
-            before, page = f"{asked.checkpoint}\0", 1
-        self._manifests = manifests(engine, asked.thread, lineage, before=before, page=page)
+        if asked.checkpoint is None:
+            self._manifests = manifests(engine, asked.thread, lineage, before=asked.before)
+        else:
+            self._manifests = _named(engine, self._place.at(asked.checkpoint), asked.before)
         self._ready: list[Manifest] = []
         self._tuples: dict[str, CheckpointTuple] = {}
         self._ended = False
@@ -108,17 +123,12 @@ class _Source:
         async for manifest in self._manifests:
             if self._wanted(manifest):
                 self._ready.append(manifest)
-            elif self._asked.checkpoint is not None:
-                break
-            if len(self._ready) >= PAGE or (self._ready and self._asked.checkpoint is not None):
+            if len(self._ready) >= PAGE:
                 return
         self._ended = True
 
     def _wanted(self, manifest: Manifest) -> bool:
-        asked = self._asked
-        if asked.checkpoint is not None and manifest.checkpoint != asked.checkpoint:
-            return False
-        if not asked.filter:
+        if not self._asked.filter:
             return True
         _, metadata = self._spelling.rest(manifest)
-        return all(metadata.get(name) == value for name, value in asked.filter.items())
+        return all(same(metadata.get(name), value) for name, value in self._asked.filter.items())

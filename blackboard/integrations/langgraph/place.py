@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, Self, TypeGuard
+from uuid import UUID
 
 from langchain_core.runnables import RunnableConfig
-from langgraph.checkpoint.base import get_checkpoint_id
 
 from blackboard.claims.lease import Lease, Token
 from blackboard.errors import ConfigError
 
-__all__ = ["LEASE", "Place"]
+__all__ = ["LEASE", "Place", "checkpoint_of", "configured", "several", "thread_named"]
 
 LEASE = "lease"
 """Key of `configurable` under which a driver shows the lease that it holds."""
@@ -29,12 +30,12 @@ class Place:
     @classmethod
     def of(cls, config: RunnableConfig) -> Self:
         """Read a config; raises ConfigError if it names no thread, or a lease of another one."""
-        configurable: dict[str, Any] = config.get("configurable", {})
-        if "thread_id" not in configurable:
-            raise ConfigError("the config names no thread: set configurable.thread_id")
-        thread = str(configurable["thread_id"])
-        lineage = configurable.get("checkpoint_ns") or ""
-        return cls(thread, lineage, get_checkpoint_id(config) or None, _token(thread, configurable.get(LEASE)))
+        configurable = configured(config)
+        thread = thread_named(configurable.get("thread_id"), "configurable.thread_id")
+        lineage = configurable.get("checkpoint_ns")
+        if not isinstance(lineage, (str, type(None))):
+            raise ConfigError(f"configurable.checkpoint_ns must be a str, got {lineage!r}", value=lineage)
+        return cls(thread, lineage or "", checkpoint_of(config), _token(thread, configurable.get(LEASE)))
 
     def at(self, checkpoint: str | None) -> Place:
         """Name another checkpoint of the same lineage."""
@@ -46,6 +47,41 @@ class Place:
         return {"configurable": named}
 
 
+def configured(config: RunnableConfig) -> Mapping[str, Any]:
+    """Return what a config says under `configurable`, nothing if that is missing; ConfigError for what is no config."""
+    given: Any = config  # callers may not be typed
+    found: object = given.get("configurable") or {} if _is_dict(given) else None
+    if not _is_dict(found):
+        raise ConfigError(f"a config is a dict with a dict under 'configurable', got {given!r}", value=given)
+    return found
+
+
+def checkpoint_of(config: RunnableConfig) -> str | None:
+    """Return the id of the checkpoint that a config names; None if it names none."""
+    return configured(config).get("checkpoint_id") or None
+
+
+def thread_named(thread: object, what: str = "thread_id") -> str:
+    """Return a thread's id as text, as which a number or a UUID is taken too.
+
+    ConfigError for anything else: what every value has for a text, as None, would be one thread for all who forgot the id.
+    """
+    if thread is None:
+        raise ConfigError(f"no thread is named: set {what}")
+    if isinstance(thread, str):
+        return str.__str__(thread)  # of an enum's member the text, not its name
+    if isinstance(thread, bool) or not isinstance(thread, (int, float, UUID)):
+        raise ConfigError(f"{what} must be a str, a number or a UUID, got {thread!r}", value=thread)
+    return str(thread)
+
+
+def several(ids: Sequence[str], what: str) -> Sequence[str]:
+    """Return ids that were given together; ConfigError for a single text, whose characters would be taken for ids."""
+    if isinstance(ids, (str, bytes)):
+        raise ConfigError(f"{what} must be a list of ids, got {ids!r}; give [{ids!r}]", value=ids)
+    return ids
+
+
 def _token(thread: str, shown: object) -> Token | None:
     token = shown.token if isinstance(shown, Lease) else shown
     if token is None:
@@ -55,3 +91,7 @@ def _token(thread: str, shown: object) -> Token | None:
     if token.thread != thread:
         raise ConfigError(f"configurable.{LEASE} is a lease of thread {token.thread!r}, not of {thread!r}")
     return token
+
+
+def _is_dict(value: object) -> TypeGuard[Mapping[str, Any]]:
+    return isinstance(value, Mapping)

@@ -58,7 +58,7 @@ async def _chosen(
     stays = 0
     async for manifest in manifests(engine, *place, page=500):
         _, metadata = spelling.rest(manifest)
-        if metadata.get("run_id") in runs:
+        if str(metadata.get("run_id")) in runs:
             going[manifest.checkpoint] = None
             continue
         stays += 1

@@ -15,7 +15,6 @@ from langgraph.checkpoint.base import (
     CheckpointMetadata,
     CheckpointTuple,
     DeltaChannelHistory,
-    get_checkpoint_id,
     get_checkpoint_metadata,
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
@@ -32,9 +31,9 @@ from blackboard.integrations.langgraph.kept import Shelf
 from blackboard.integrations.langgraph.listing import Asked, listed
 from blackboard.integrations.langgraph.loop import entered, wait_for
 from blackboard.integrations.langgraph.originals import Lately
-from blackboard.integrations.langgraph.place import Place
+from blackboard.integrations.langgraph.place import Place, checkpoint_of, configured, several, thread_named
 from blackboard.integrations.langgraph.removal import delete_runs, keep_latest, keep_newest
-from blackboard.integrations.langgraph.spelling import Mark, Spelling, Stored
+from blackboard.integrations.langgraph.spelling import Mark, Spelling, Stored, step_of
 from blackboard.integrations.langgraph.sync import SyncSaver
 from blackboard.integrations.langgraph.tuples import find, tuple_of
 from blackboard.runs.run import PRUNE_EVERY
@@ -124,7 +123,9 @@ class BlackboardSaver(SyncSaver):
         self, thread_id: str, *, owner: str | None = None, ttl: float | None = None, wait: float | None = None
     ) -> Keeper[Lease]:
         """Hold a thread's lease while the body runs; show it as `configurable["lease"]`. See `Blackboard.lease`."""
-        return self.board.lease(thread_id, namespace=self.engine.namespace, owner=owner, ttl=ttl, wait=wait)
+        return self.board.lease(
+            thread_named(thread_id), namespace=self.engine.namespace, owner=owner, ttl=ttl, wait=wait
+        )
 
     async def aput(
         self,
@@ -143,7 +144,7 @@ class BlackboardSaver(SyncSaver):
             except StoreRegressed:
                 # What the parent referred to may be gone: pruned by somebody else, or with a thread that had its id before.
                 await self._put(place, checkpoint, merged, (new_versions, None))
-        await self._prune(place, int(merged.get("step") or 0))
+        await self._prune(place, step_of(merged))
         return place.at(checkpoint["id"]).config()
 
     async def _put(
@@ -156,7 +157,7 @@ class BlackboardSaver(SyncSaver):
         spelling, (new_versions, parent) = Spelling(self.serde), since
         channels, marks = spelling.channels(checkpoint, new_versions, parent)
         commit = Commit(
-            int(metadata.get("step") or 0),
+            step_of(metadata),
             channels,
             base={} if parent is None else parent.refs,
             parent=place.checkpoint,
@@ -187,7 +188,7 @@ class BlackboardSaver(SyncSaver):
         place, spelling = Place.of(config), Spelling(self.serde)
         if place.checkpoint is None:
             raise ConfigError("pending writes belong to a checkpoint: set configurable.checkpoint_id")
-        spelled = [spelling.write(task_id, task_path, at, name, value) for at, (name, value) in enumerate(writes)]
+        spelled = spelling.pending(writes, task_id, task_path)
         await self._until_open(place)
         if spelled:
             # What interrupts a subgraph interrupts its parents too, so that the root hears of it.
@@ -221,7 +222,7 @@ class BlackboardSaver(SyncSaver):
         `before` compares ids, whether or not there is such a checkpoint; `filter` compares any keys of the metadata.
         """
         spelling = Spelling(self.serde)
-        older = None if before is None else get_checkpoint_id(before)
+        older = None if before is None else checkpoint_of(before)
         async for place, lineage in self._places(config):
             asked = Asked(place.thread, lineage, place.checkpoint, older, filter, limit)
             async for found in listed(self.engine, spelling, asked):
@@ -233,7 +234,7 @@ class BlackboardSaver(SyncSaver):
     async def _places(self, config: RunnableConfig | None) -> AsyncIterator[tuple[Place, str | None]]:
         if config is not None:
             place = Place.of(config)
-            yield place, place.lineage if "checkpoint_ns" in config.get("configurable", {}) else None
+            yield place, None if configured(config).get("checkpoint_ns") is None else place.lineage
             return
         async for row in self.board.threads(namespace=self.engine.namespace):
             yield Place(row.thread), None
@@ -243,18 +244,19 @@ class BlackboardSaver(SyncSaver):
 
         Raises UnresolvedEffects while an effect of the thread is running or unknown.
         """
-        await self.engine.retention.delete(str(thread_id), drop_unread=True)
+        await self.engine.retention.delete(thread_named(thread_id), drop_unread=True)
 
     async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Delete the checkpoints whose metadata names one of the runs, but for what a delta channel still needs.
 
         Looks at the manifests of every thread of the namespace.
         """
-        if not run_ids:
+        runs = frozenset(map(str, several(run_ids, "run_ids")))
+        if not runs:
             return
         threads = [row.thread async for row in self.board.threads(namespace=self.engine.namespace)]
         for thread in threads:
-            await delete_runs(self.engine, Spelling(self.serde), thread, frozenset(run_ids))
+            await delete_runs(self.engine, Spelling(self.serde), thread, runs)
 
     async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Copy a thread, every lineage with its history and pending writes, to an unused id.
@@ -262,17 +264,21 @@ class BlackboardSaver(SyncSaver):
         Raises ThreadGone if there is no such thread, ThreadExists if the target is used. A copy that broke off leaves nothing
         to be seen, and can be made again.
         """
-        await copy(self.engine, str(source_thread_id), str(target_thread_id))
+        source, target = (
+            thread_named(source_thread_id, "source_thread_id"),
+            thread_named(target_thread_id, "target_thread_id"),
+        )
+        await copy(self.engine, source, target)
 
     async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """Keep the newest checkpoint of each lineage and what its delta channels need, or (`delete`) nothing at all."""
         if strategy not in {"keep_latest", "delete"}:
             raise ConfigError(f"strategy must be keep_latest or delete, got {strategy!r}", value=strategy)
-        for thread in thread_ids:
+        for thread in [thread_named(each, "thread_ids") for each in several(thread_ids, "thread_ids")]:
             if strategy == "delete":
                 await self.adelete_thread(thread)
             else:
-                await keep_latest(self.engine, Spelling(self.serde), str(thread))
+                await keep_latest(self.engine, Spelling(self.serde), thread)
 
     async def afinish(self, thread_id: str, *, ttl: float | None = None) -> None:
         """Say that a thread has come to its end: it is kept for `ttl` seconds, else as the namespace says, and then goes.
@@ -280,7 +286,7 @@ class BlackboardSaver(SyncSaver):
         Later writes raise AlreadyFinished. Raises UnresolvedEffects while an effect is open.
         """
         keep = self.engine.policy.ttl if ttl is None else ttl
-        await self.engine.retention.close(str(thread_id), status="finished", ttl=keep, drop_unread=True)
+        await self.engine.retention.close(thread_named(thread_id), status="finished", ttl=keep, drop_unread=True)
 
     def finish(self, thread_id: str, *, ttl: float | None = None) -> None:
         """Say that a thread has come to its end; see `afinish`."""

@@ -8,6 +8,7 @@ again. Everything else is a value.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, cast
@@ -22,14 +23,14 @@ from blackboard.checkpoints.channels import Channel, Items, Keep, Ref, Segments,
 from blackboard.checkpoints.engine import Write
 from blackboard.checkpoints.manifest import Manifest
 from blackboard.checkpoints.reading import Content, Snapshot
-from blackboard.errors import CorruptValue, EncodeError
+from blackboard.errors import ConfigError, CorruptValue, EncodeError
 from blackboard.integrations.langgraph import marked, msgpack
 from blackboard.integrations.langgraph.imprint import Imprint, are_messages
 from blackboard.integrations.langgraph.kept import Kept, short
 from blackboard.integrations.langgraph.serializer import BlackboardSerializer
 from blackboard.integrations.langgraph.versions import named, numbered
 
-__all__ = ["Mark", "Spelling", "Stored"]
+__all__ = ["Mark", "Spelling", "Stored", "step_of"]
 
 USUAL = ("v", "ts", "channel_versions", "versions_seen", "updated_channels")
 """What every checkpoint has beside its id and its values."""
@@ -177,16 +178,20 @@ class Spelling:
         usual = [
             c.get("v"),
             c.get("ts"),
-            numbered(c["channel_versions"], c["versions_seen"], c.get("updated_channels")),
+            numbered(c["channel_versions"], c.get("versions_seen", {}), c.get("updated_channels")),
         ]
+        if lacking := [name for name in USUAL if name not in c]:
+            usual.append(lacking)
         more = {name: value for name, value in checkpoint.items() if name not in {"id", "channel_values", *USUAL}}
         return self._dumps([usual, more, metadata])
 
     def rest(self, manifest: Manifest) -> tuple[Checkpoint, CheckpointMetadata]:
         """Read what `about` spelled; the checkpoint has no values yet."""
         usual, more, metadata = self._loads(manifest.extra)
-        v, ts, versions = usual
+        v, ts, versions, *lacking = usual
         checkpoint = dict(zip(USUAL, (v, ts, *named(versions)), strict=True)) | more
+        for name in lacking[0] if lacking else ():
+            del checkpoint[name]
         checkpoint |= {"id": manifest.checkpoint, "channel_values": {}}
         return cast("Checkpoint", checkpoint), metadata
 
@@ -203,11 +208,29 @@ class Spelling:
                 marks[name] = Mark(len(content), entries=_entries(content))
         return Stored(refs, versions, marks)
 
-    def write(self, task: str, path: str, index: int, channel: str, value: Any) -> Write:
+    def pending(self, writes: Sequence[tuple[str, Any]], task: str, path: str) -> list[Write]:
+        """Spell what a task wrote; ConfigError, before anything is sent, for what would not be readable afterwards."""
+        if not isinstance(path, str):  # pyright: ignore[reportUnnecessaryIsInstance] - one that is none could not be sorted
+            raise ConfigError(f"task_path must be a str, got {path!r}", value=path)
+        try:
+            pairs = [(name, value) for name, value in writes]
+        except (TypeError, ValueError):
+            raise ConfigError(f"writes are pairs of a channel and a value, got {writes!r}", value=writes) from None
+        return [self._write(task, path, at, pair) for at, pair in enumerate(pairs)]
+
+    def _write(self, task: str, path: str, at: int, pair: tuple[str, Any]) -> Write:
         """Spell one pending write; those of LangGraph's own channels go over what is there."""
+        channel, value = pair
+        if not isinstance(channel, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigError(f"a write names its channel by a str, got {channel!r}", value=channel)
         kind, data = self._typed(value, f"write to {channel!r}")
-        place = WRITES_IDX_MAP.get(channel, index)
-        return Write(task, place, ormsgpack.packb([channel, path, kind, data]), overwrite=place < 0)
+        place = WRITES_IDX_MAP.get(channel, at)
+        try:
+            return Write(task, place, ormsgpack.packb([channel, path, kind, data]), overwrite=place < 0)
+        except TypeError:
+            raise ConfigError(
+                f"channel {channel!r} or task_path {path!r} holds a lone surrogate; use valid text"
+            ) from None
 
     def writes(self, stored: Mapping[str, bytes], only: Collection[str] | None = None) -> list[PendingWrite]:
         """Read pending writes in the order in which LangGraph applies them; of the channels `only`, if given."""
@@ -231,6 +254,12 @@ class Spelling:
     def _loads(self, data: bytes) -> Any:
         kind, _, body = data.partition(b":")
         return self.serde.loads_typed((kind.decode(), body))
+
+
+def step_of(metadata: CheckpointMetadata) -> int:
+    """Return the step of a checkpoint; 0 where the metadata, to which a config may add anything, has none that is a number."""
+    step: object = metadata.get("step")
+    return int(step) if isinstance(step, (int, float)) and math.isfinite(step) else 0
 
 
 def _form(content: Sequence[bytes]) -> Form:

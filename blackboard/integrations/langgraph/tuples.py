@@ -19,6 +19,9 @@ __all__ = ["TASKS", "find", "tuple_of"]
 TASKS = "__pregel_tasks"
 """LangGraph's channel of the tasks to come; before format 4 they were pending writes of the parent."""
 
+FORMAT = 4
+"""LangGraph's format of checkpoints in which these tasks are a channel; one that names no format is taken for it."""
+
 
 async def find(engine: Engine, place: Place) -> Snapshot | None:
     """Read a checkpoint; None only if the server said that it is not there."""
@@ -43,7 +46,7 @@ async def tuple_of(
     else:
         checkpoint["channel_values"] = {name: originals.value(name, refs[name], data) for name, data in contents}
     parent = None if manifest.parent is None else place.at(manifest.parent)
-    if checkpoint["v"] < 4 and parent is not None:
+    if (checkpoint.get("v") or FORMAT) < FORMAT and parent is not None:
         await _migrate(engine, spelling, parent, checkpoint)
     return CheckpointTuple(
         place.at(manifest.checkpoint).config(),
