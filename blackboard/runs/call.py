@@ -10,7 +10,7 @@ from blackboard import keys
 from blackboard.codec import Types, decode, encode
 from blackboard.errors import ConfigError, CorruptValue
 
-__all__ = ["Call", "PendingCall", "Semantics", "read_calls", "spell_calls"]
+__all__ = ["Call", "PendingCall", "Semantics", "check_calls", "read_calls", "spell_calls"]
 
 Semantics = Literal["at-least-once", "at-most-once"]
 Standing = Literal["waiting", "running", "unknown", "done", "failed", "abandoned"]
@@ -56,8 +56,10 @@ class PendingCall:
         return self.call.key
 
 
-def spell_calls(calls: Iterable[Call]) -> bytes:
-    """Encode the pending calls of a commit; raises ConfigError for a key that is used twice."""
+def check_calls(calls: Iterable[Call]) -> tuple[Call, ...]:
+    """Return the calls that a commit intends; raises ConfigError for what is no call and for a key that is used twice."""
+    if isinstance(calls, Call) or not isinstance(calls, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigError(f"pending takes a list of Call(key, tool, ...), not {calls!r}", value=calls)
     found: dict[str, Call] = {}
     for call in calls:
         if not isinstance(call, Call):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may not be typed
@@ -65,7 +67,12 @@ def spell_calls(calls: Iterable[Call]) -> bytes:
         if call.key in found:
             raise ConfigError(f"two pending calls have the key {call.key!r}; a key names one call", value=call.key)
         found[call.key] = call
-    rows = [[call.key, call.tool, call.args, call.semantics] for call in found.values()]
+    return tuple(found.values())
+
+
+def spell_calls(calls: Sequence[Call]) -> bytes:
+    """Encode the pending calls of a commit."""
+    rows = [[call.key, call.tool, call.args, call.semantics] for call in calls]
     return encode(rows, path="pending") if rows else b""
 
 

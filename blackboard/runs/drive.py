@@ -16,7 +16,7 @@ from blackboard.checkpoints.state import StateChannels
 from blackboard.claims.effect import Effects, OpenEffect, SettledEffect
 from blackboard.claims.keeper import shielded
 from blackboard.codec import Types, decode
-from blackboard.errors import BlackboardError, CheckpointMissing, Parked, ThreadQuarantined
+from blackboard.errors import BlackboardError, CheckpointMissing, ConfigError, Parked, ThreadQuarantined
 from blackboard.runs.call import Call, PendingCall, read_calls
 from blackboard.runs.hold import hold
 from blackboard.runs.run import Run, thread_key
@@ -48,6 +48,11 @@ class Entry(Generic[S]):
 @asynccontextmanager
 async def drive(engine: Engine, entry: Entry[S]) -> AsyncGenerator[Run[S]]:
     """Drive a thread: see `Blackboard.run`."""
+    if entry.start is not None and not callable(entry.start):  # pyright: ignore[reportUnnecessaryComparison]
+        raise ConfigError(
+            f"start must be a function that makes the first state, not {entry.start!r}: start=lambda: ...",
+            value=entry.start,
+        )
     types = Types.of(entry.model, *entry.classes)
     channels = StateChannels(entry.model, types=types, inline_limit=engine.policy.inline_limit)
     keeper = hold(engine, entry.thread, owner=entry.owner, ttl=entry.lease_ttl, wait=entry.wait)

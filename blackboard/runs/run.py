@@ -20,7 +20,7 @@ from blackboard.claims.lease import Lease
 from blackboard.codec import Types, decode, encode
 from blackboard.errors import AlreadyFinished, BlackboardError, ConfigError, OutcomeUnknown, UncommittedChanges
 from blackboard.points import reach
-from blackboard.runs.call import Call, PendingCall, Semantics, spell_calls
+from blackboard.runs.call import Call, PendingCall, Semantics, check_calls, spell_calls
 from blackboard.runs.effect import Asked, RunEffect
 from blackboard.runs.inbox import Inbox
 from blackboard.runs.validated import validated
@@ -159,7 +159,7 @@ class Run(Generic[S]):
         ThreadGone, CheckpointConflict, StoreRegressed, EncodeError: nothing was written. After OutcomeUnknown or a
         cancellation it may have been: leave the run and enter it again.
         """
-        await self._store(next, tuple(pending))
+        await self._store(next, pending)
 
     async def finish(self, result: Any = None, *, drop_unread: bool = False) -> None:
         """Store the state and the result, and close the thread: it expires after the namespace's ttl.
@@ -255,9 +255,12 @@ class Run(Generic[S]):
                 thread=self.thread, changed=tuple(changed),
             )  # fmt: skip
 
-    async def _store(self, following: str | None, pending: tuple[Call, ...], ending: Ending | None = None) -> None:
+    async def _store(self, following: str | None, intended: Iterable[Call], ending: Ending | None = None) -> None:
         self._may_commit()
+        pending = check_calls(intended)
         draft = self._channels.draft(self.state)
+        if following is not None and not isinstance(following, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigError(f"next must be text that names what to do, or None, not {following!r}", value=following)
         commit = self._commit(draft, self.step + 1, following, spell_calls(pending))
         commit.settlements = tuple(self._settlements.values())
         commit.letters = tuple(self._waiting.taken.values())
@@ -292,7 +295,7 @@ class Run(Generic[S]):
         """Commit the same step again, parked; False if what it awaits came meanwhile."""
         self._may_commit()
         draft = self._channels.draft(self.state)
-        commit = self._commit(draft, self.step, self.next, spell_calls(one.call for one in self.pending))
+        commit = self._commit(draft, self.step, self.next, spell_calls(tuple(one.call for one in self.pending)))
         commit.status, commit.awaits, commit.wake = "parked", awaits, wake
         committed = await self._guarded(
             commit, self._engine.park(self.thread, commit, token=self.lease.token, sequence=self._sequence)
@@ -305,9 +308,8 @@ class Run(Generic[S]):
         return True
 
     def _commit(self, draft: Draft, step: int, following: str | None, pending: bytes) -> Commit:
-        positions = encode(self.cursors, path="cursors") if self.cursors else b""
         return Commit(
-            step, draft.channels, self._refs, self._checkpoint, next=following, cursors=positions, pending=pending
+            step, draft.channels, self._refs, self._checkpoint, next=following, cursors=self._positions(), pending=pending
         )  # fmt: skip
 
     def _note(self, draft: Draft, commit: Commit, committed: Committed) -> None:
@@ -351,7 +353,14 @@ class Run(Generic[S]):
             self._busy = self.lease.parting = False
 
     def _cursors_changed(self) -> bool:
-        return (encode(self.cursors, path="cursors") if self.cursors else b"") != self._clean_cursors
+        return self._positions() != self._clean_cursors
+
+    def _positions(self) -> bytes:
+        if not isinstance(self.cursors, dict):  # pyright: ignore[reportUnnecessaryIsInstance] - anything can be assigned
+            raise ConfigError(
+                f"run.cursors must be a dict of positions by name, not {self.cursors!r}", value=self.cursors
+            )
+        return encode(self.cursors, path="cursors") if self.cursors else b""
 
     def _scoped(self, key: str, scope: str, semantics: str | None) -> str:
         if semantics not in ("at-least-once", "at-most-once"):
