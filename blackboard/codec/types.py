@@ -118,6 +118,8 @@ def _annotations(cls: type) -> tuple[Any, ...]:
 
 
 def _fields(cls: type[Any]) -> Iterator[Any]:
+    if cls is BaseModel:
+        return  # it has no fields, and lacks what pydantic gives its subclasses
     if issubclass(cls, BaseModel):
         cls.model_rebuild(raise_errors=False)
         yield from (field.annotation for field in cls.__pydantic_fields__.values())

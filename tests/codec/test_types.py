@@ -207,3 +207,12 @@ def test_an_opaque_survives_being_hostile() -> None:
             encode(Opaque("x", data))
     with pytest.raises(CorruptValue):
         decode(b'{"!model":["x"]}')
+
+
+def test_the_class_of_all_models_declares_its_subclasses() -> None:
+    """As the declared type of what an effect returns, for one."""
+
+    class Note(BaseModel):
+        a: int
+
+    assert decode(encode(Note(a=1)), types=Types.of(BaseModel)) == Note(a=1)
