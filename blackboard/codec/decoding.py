@@ -33,7 +33,7 @@ def decode(data: bytes, *, types: Types | None = None) -> Any:
     Raises CorruptValue for bytes that `encode` did not write, StateInvalid for a value that its class no longer takes.
     """
     try:
-        tree = json.loads(data, parse_constant=_no_constant)
+        tree = _JSON.decode(data.decode("utf-8", "surrogatepass"))
     except (ValueError, RecursionError) as error:
         raise CorruptValue(f"not an encoded value: {error}") from error
     try:
@@ -44,6 +44,9 @@ def decode(data: bytes, *, types: Types | None = None) -> Any:
 
 def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
+
+
+_JSON = json.JSONDecoder(parse_constant=_no_constant)
 
 
 class _Decoder:
