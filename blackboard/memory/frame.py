@@ -178,6 +178,8 @@ class Frame:
 
     def before(self, row: int, n: int, by: str | None = None) -> list[int]:
         """List the up to `n` rows before one, the nearest last; see `preceding`."""
+        if not n:
+            return []
         preceding, found = self.preceding(by), list[int]()
         while len(found) < n and (row := int(preceding[row])) >= 0:
             found.append(row)

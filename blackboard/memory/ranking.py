@@ -16,7 +16,7 @@ from blackboard.memory.embedder import Metric
 from blackboard.memory.frame import Frame
 from blackboard.settings import MemoryNamespace
 
-__all__ = ["Parts", "Ranked", "Ranking", "Weights", "diversified"]
+__all__ = ["Nearest", "Parts", "Ranked", "Ranking", "Weights", "diversified", "ordered"]
 
 Values = NDArray[np.float64]
 
@@ -121,6 +121,19 @@ class Ranked:
         return self.parts.score
 
 
+class Nearest:
+    """The rows of a mask in order of their own vectors, where nothing else counts: what the index finds. Asked in a thread."""
+
+    def __init__(self, frame: Frame, mask: Mask, vector: Scores) -> None:
+        self._frame, self._mask, self._vector = frame, mask, vector
+
+    def best(self, k: int) -> list[Ranked]:
+        """Return the `k` best rows, the best first; fewer only if fewer have a vector."""
+        rows, scores = self._frame.dense(self._vector, self._mask, k)
+        near = _near(scores, self._frame)
+        return [Ranked(row, Parts(dense=value)) for row, value in zip(rows.tolist(), near.tolist(), strict=True)]
+
+
 class Ranking:
     """The rows of a mask in order of their relevance to a query: a vector, words, or both. Made and asked in a thread.
 
@@ -139,7 +152,6 @@ class Ranking:
         self, frame: Frame, mask: Mask, *, vector: Scores | None, words: Iterable[str], weights: Weights, at: int
     ) -> None:
         self._frame, self._vector, self._weights = frame, vector, weights
-        self._metric: Metric = "cosine" if frame.space is None else frame.space.metric
         self._held: Mask = frame.alive & (frame.vids >= 0) if vector is not None else np.zeros(frame.size, np.bool_)
         self._chain = self._rows_before()
         self._coverage = np.zeros(frame.size)
@@ -164,8 +176,6 @@ class Ranking:
         k = min(k, len(self))
         if k <= 0:
             return []
-        if self._vectors_alone:
-            return self._nearest(k)
         reach = pool = max(POOL, 5 * k)
         self._survey(pool)
         while True:
@@ -175,13 +185,6 @@ class Ranking:
                 return [Ranked(row, self._parts(row)) for row in first.tolist()]
             self._compare(_largest(scores, min(reach, len(scores))))
             reach *= 4
-
-    def _nearest(self, k: int) -> list[Ranked]:
-        """Return the best rows where nothing but their own vectors counts."""
-        assert self._vector is not None
-        rows, scores = self._frame.dense(self._vector, self._open, k)
-        self._nearness[rows] = self._near(scores)
-        return [Ranked(row, self._parts(row)) for row in rows.tolist()]
 
     def _survey(self, pool: int) -> None:
         """Compare the nearest rows, and learn what the others cannot exceed; compare all if they are few."""
@@ -195,8 +198,8 @@ class Ranking:
             self._know(np.flatnonzero(wanted))
             return
         rows, scores = self._frame.dense(self._vector, wanted, pool)
-        self._nearness[wanted] = self._near(scores[-1:])[0] - TIE
-        self._nearness[rows] = self._near(scores)
+        self._nearness[wanted] = _near(scores[-1:], self._frame)[0] - TIE
+        self._nearness[rows] = _near(scores, self._frame)
         self._known[rows] = True
 
     def _compare(self, rows: Rows) -> None:
@@ -209,7 +212,7 @@ class Ranking:
 
     def _know(self, rows: Rows) -> None:
         if self._vector is not None and len(rows):
-            self._nearness[rows] = self._near(self._frame.nearness(self._vector, rows))
+            self._nearness[rows] = _near(self._frame.nearness(self._vector, rows), self._frame)
         self._known[rows] = True
 
     @property
@@ -219,21 +222,6 @@ class Ranking:
         for before in self._chain[1:]:
             compared &= self._known[before] | (before < 0)
         return compared
-
-    @property
-    def _vectors_alone(self) -> bool:
-        weights = self._weights
-        return not (weights.lexical or weights.recency or weights.importance or weights.context)
-
-    def _near(self, scores: Scores) -> Values:
-        wide = scores.astype(np.float64)
-        match self._metric:
-            case "cosine":
-                return wide
-            case "dot":
-                return np.asarray(wide / (1 + np.abs(wide)))
-            case "l2":
-                return np.asarray(1 / (1 - wide))  # a score under l2 is a negative squared distance
 
     def _rows_before(self) -> list[Rows]:
         """Give each row itself, the row before it, the one before that, as far as the context reaches."""
@@ -293,6 +281,16 @@ class Ranking:
         )
 
 
+def ordered(
+    frame: Frame, mask: Mask, *, vector: Scores | None, words: Iterable[str], weights: Weights, at: int
+) -> Nearest | Ranking:
+    """Order the rows of a mask by what counts, in whatever way takes least."""
+    others = weights.lexical or weights.recency or weights.importance or weights.context
+    if vector is not None and not others:
+        return Nearest(frame, mask, vector)
+    return Ranking(frame, mask, vector=vector, words=words, weights=weights, at=at)
+
+
 def diversified(ranked: Sequence[Ranked], vectors: Scores, diversity: float) -> list[Ranked]:
     """Put rows into the order of maximal marginal relevance (Carbonell and Goldstein 1998).
 
@@ -312,6 +310,19 @@ def diversified(ranked: Sequence[Ranked], vectors: Scores, diversity: float) -> 
         left[chosen] = False
         likeness = np.maximum(likeness, directions @ directions[chosen])
     return [ranked[at] for at in order]
+
+
+def _near(scores: Scores, frame: Frame) -> Values:
+    """Turn scores of a frame's index into nearness, which is of the same size under every metric."""
+    metric: Metric = "cosine" if frame.space is None else frame.space.metric
+    wide = scores.astype(np.float64)
+    match metric:
+        case "cosine":
+            return wide
+        case "dot":
+            return np.asarray(wide / (1 + np.abs(wide)))
+        case "l2":
+            return np.asarray(1 / (1 - wide))  # a score under l2 is a negative squared distance
 
 
 def _largest(scores: NDArray[Any], k: int) -> Rows:

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Literal, TypeVar, overload
 
 from blackboard.errors import ConfigError, EmbedderFailed, EmbedderMismatch
+from blackboard.keys import check_id
 from blackboard.memory.arrays import Scores
 from blackboard.memory.embedder import Embedder, Space, checked, embedded
 from blackboard.memory.filters import Filter, Where, parse
 from blackboard.memory.frame import Frame
-from blackboard.memory.new import microseconds
-from blackboard.memory.ranking import Parts, Ranked, Ranking, Weights, diversified
+from blackboard.memory.new import check_text, microseconds
+from blackboard.memory.ranking import Nearest, Parts, Ranked, Ranking, Weights, diversified, ordered
 from blackboard.memory.record import Record, Token
 from blackboard.memory.stored import Stored
 from blackboard.memory.view import View
@@ -128,7 +130,7 @@ class Question:
             raise ConfigError(f"a question is a text, got {text!r}; give it words, or an embedding", value=text)
         if type(k) is not int or not 1 <= k <= MOST:
             raise ConfigError(f"k is 1 to {MOST} hits, got {k!r}", value=k)
-        if min_score is not None and type(min_score) not in (int, float):
+        if min_score is not None and (type(min_score) not in (int, float) or math.isnan(min_score)):
             raise ConfigError(f"min_score is a number, got {min_score!r}", value=min_score)
         if type(diversity) not in (int, float) or not 0 <= diversity <= 1:
             raise ConfigError(f"diversity is 0 to 1, got {diversity!r}", value=diversity)
@@ -137,11 +139,11 @@ class Question:
         if not text.strip():
             lexical = 0.0
         return cls(
-            text,
+            check_text(text, "a question"),
             k,
             Weights.of(policy, lexical=lexical, recency=recency, importance=importance, context=context),
             parse(where),
-            subject,
+            None if subject is None else check_id(subject, "subject"),
             None if as_of is None else microseconds(as_of),
             min_score,
             diversity,
@@ -261,7 +263,7 @@ async def _answer(
     for rounds in range(ROUNDS):
         if probe is not None:
             _same(probe.space, frame)
-        search = await _worked(frame, partial(_Search, view, frame, probe, question))
+        search = _Search(view, frame, probe, question)
         last = rounds == ROUNDS - 1
         found = await search.found(fill=last)
         if found is not None:
@@ -278,19 +280,22 @@ class _Search:
     """One search in one frame."""
 
     def __init__(self, view: View, frame: Frame, probe: _Probe | None, question: Question) -> None:
-        self._view, self._frame, self._question = view, frame, question
+        self._view, self._frame, self._probe, self._question = view, frame, probe, question
         self._now = view.records.store.server_time()
         self._at = max(self._now, frame.clock) if question.as_of is None else question.as_of
-        mask = frame.mask(question.where, now_us=self._now, as_of=question.as_of, subject=question.subject)
-        self._ranking = Ranking(
-            frame,
-            mask,
-            vector=None if probe is None else probe.vector,
+        self._read = dict[int, Hit | None]()
+
+    @cached_property
+    def _ranking(self) -> Nearest | Ranking:
+        question = self._question
+        return ordered(
+            self._frame,
+            self._frame.mask(question.where, now_us=self._now, as_of=question.as_of, subject=question.subject),
+            vector=None if self._probe is None else self._probe.vector,
             words=words(question.text),
             weights=question.weights,
             at=self._at,
         )
-        self._read = dict[int, Hit | None]()
 
     async def found(self, *, fill: bool) -> tuple[list[Hit], list[Hit]] | None:
         """Return the hits, or else what came near; None if some had changed, unless others are to take their place."""

@@ -154,7 +154,7 @@ class View:
         loads = 0
         while True:
             tail = await self.records.tail(self.frame.token or 0)
-            if tail.token is None:
+            if tail.token is None or (tail.token == self.frame.token and tail.space == self.frame.stored_space):
                 return
             if tail.gap or (tail.more and self.frame.token is None) or self._respaced(tail):
                 if loads == LOADS:

@@ -15,7 +15,7 @@ from blackboard.memory import ranking
 from blackboard.memory.embedder import Metric, Space
 from blackboard.memory.frame import Frame
 from blackboard.memory.index import Kind
-from blackboard.memory.ranking import Parts, Ranked, Ranking, Weights, diversified
+from blackboard.memory.ranking import Nearest, Parts, Ranked, Ranking, Weights, diversified, ordered
 from blackboard.memory.record import Token
 from blackboard.memory.table import Row, Table
 from blackboard.settings import MemoryNamespace
@@ -125,10 +125,29 @@ def test_the_best_are_those_of_comparing_everything(case: Case) -> None:
     mask = frame.alive & (chance.random(case.rows) < case.open)
     wanted = plainly(frame, mask, vector, words, case.weights)
     with patch.multiple(ranking, FEW=case.few, POOL=3, MOST=1000):
-        found = Ranking(frame, mask, vector=vector, words=words, weights=case.weights, at=30 * DAY).best(case.k)
+        found = ordered(frame, mask, vector=vector, words=words, weights=case.weights, at=30 * DAY).best(case.k)
     assert len(found) == min(case.k, int((wanted > -np.inf).sum()))
     assert [one.score for one in found] == pytest.approx(sorted(wanted, reverse=True)[: len(found)], abs=1e-6)
     assert [one.score for one in found] == pytest.approx([wanted[one.row] for one in found], abs=1e-6)
+
+
+def test_the_index_alone_is_asked_where_nothing_else_counts() -> None:
+    frame = frame_of(500, 3)
+    vector = np.random.default_rng(4).standard_normal(8).astype(np.float32)
+    alone = ordered(frame, frame.alive, vector=vector, words=["w1"], weights=Weights(lexical=0.0), at=0)
+    assert isinstance(alone, Nearest)
+    found, whole = (
+        alone.best(500),
+        Ranking(frame, frame.alive, vector=vector, words=[], weights=Weights(lexical=0.0), at=0),
+    )
+    assert [one.row for one in found] == [one.row for one in whole.best(500)]
+    assert [one.score for one in found] == pytest.approx([one.score for one in whole.best(500)])
+    for more in ({"lexical": 0.1}, {"recency": 0.1}, {"importance": 0.1}, {"context": 1}):
+        weights = Weights(**{"lexical": 0.0, **more})  # type: ignore[arg-type]
+        assert isinstance(ordered(frame, frame.alive, vector=vector, words=[], weights=weights, at=0), Ranking)
+    assert isinstance(
+        ordered(frame, frame.alive, vector=None, words=["w1"], weights=Weights(lexical=0.0), at=0), Ranking
+    )
 
 
 def test_asking_for_more_goes_on_where_it_was() -> None:
