@@ -66,6 +66,16 @@ async def test_an_older_frame_stays_what_it_was(store: Store) -> None:
     assert after.lexical(words("changed")).nonzero()[0].tolist() == [after.row_of("1")]
 
 
+async def test_a_frame_is_kept_while_nothing_is_new(store: Store) -> None:
+    records = records_of(store)
+    view = view_of(records)
+    made = await fill(records, 2)
+    frame = await view.refresh()
+    assert await view.refresh() is frame
+    await records.put(body("1", made[0]))
+    assert await view.refresh() is not frame
+
+
 async def test_a_vector_that_comes_later(store: Store) -> None:
     records = records_of(store)
     view = view_of(records)
