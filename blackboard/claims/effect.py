@@ -19,6 +19,7 @@ from blackboard.claims.outcome import (
     Mismatch,
     Refusal,
     Unknown,
+    check_ref,
     check_semantics,
     downstream_key,
     refused,
@@ -134,7 +135,7 @@ class Effects:
     async def attach(self, start: Start, external_ref: str) -> None:
         """Note the reference by which the outside world knows the effect; an Unknown carries it."""
         where = keys.ThreadKeys.of(self._namespace, start.token.thread)
-        args = (start.token.fence, start.token.incarnation or "", start.key, _claim(start), external_ref)
+        args = (start.token.fence, start.token.incarnation or "", start.key, _claim(start), check_ref(external_ref))
         expect(self._about(start.token, start.key), await self._store.call(ATTACH, _settled_keys(where), args), "OK")
 
     async def resolve(

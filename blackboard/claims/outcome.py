@@ -12,7 +12,18 @@ from blackboard.claims.record import Semantics
 from blackboard.claims.refusal import number, text
 from blackboard.errors import ConfigError
 
-__all__ = ["Busy", "Done", "Failed", "Mismatch", "Refusal", "Unknown", "check_semantics", "downstream_key", "refused"]
+__all__ = [
+    "Busy",
+    "Done",
+    "Failed",
+    "Mismatch",
+    "Refusal",
+    "Unknown",
+    "check_ref",
+    "check_semantics",
+    "downstream_key",
+    "refused",
+]
 
 LONGEST_DOWNSTREAM = 200
 """Longest key that is passed downstream, in characters; services commonly allow 255."""
@@ -91,6 +102,15 @@ def check_semantics(semantics: Semantics) -> Semantics:
     if semantics not in get_args(Semantics):
         raise ConfigError(f"semantics must be one of {get_args(Semantics)}, got {semantics!r}", value=semantics)
     return semantics
+
+
+def check_ref(external_ref: str) -> str:
+    """Return it unchanged; ConfigError if it is no text, or empty."""
+    if not isinstance(external_ref, str) or not external_ref:  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigError(f"external_ref must be text that is not empty, not {external_ref!r}", value=external_ref)
+    if any("\ud800" <= character <= "\udfff" for character in external_ref):
+        raise ConfigError(f"external_ref {external_ref!r} holds a lone surrogate; use valid text", value=external_ref)
+    return external_ref
 
 
 def downstream_key(*ids: str) -> str:

@@ -9,7 +9,17 @@ from typing import Any, Literal, cast
 from blackboard import keys
 from blackboard.claims.keeper import Keeper
 from blackboard.claims.lease import GRANTS, milliseconds, new_owner, too_short
-from blackboard.claims.outcome import Done, Failed, Mismatch, Refusal, Unknown, check_semantics, downstream_key, refused
+from blackboard.claims.outcome import (
+    Done,
+    Failed,
+    Mismatch,
+    Refusal,
+    Unknown,
+    check_ref,
+    check_semantics,
+    downstream_key,
+    refused,
+)
 from blackboard.claims.record import Semantics, SettledState, body_kind
 from blackboard.claims.refusal import About, expect, number, text
 from blackboard.codec.cipher import Seal, opened, sealed
@@ -195,7 +205,11 @@ class SharedEffects:
     async def attach(self, claim: Claim, external_ref: str) -> None:
         """Note the reference by which the outside world knows the effect; an Unknown carries it."""
         key = keys.effect(self._namespace, claim.key)
-        expect(claim.about, await self._store.call(ATTACH, (key,), (claim.owner, claim.fence, external_ref)), "OK")
+        expect(
+            claim.about,
+            await self._store.call(ATTACH, (key,), (claim.owner, claim.fence, check_ref(external_ref))),
+            "OK",
+        )
 
     async def resolve(
         self, effect: Unknown | SharedEffect, state: SettledState, result: bytes = b"", *, op: str | None = None

@@ -58,6 +58,13 @@ class Types:
         self._reached |= reached
         return item
 
+    def joined(self, below: Types) -> Types:
+        """The registry of both; where both declare a class of one name, this one's stands."""
+        both = Types()
+        both._declared = below._declared | self._declared
+        both._reached = below._reached | self._reached
+        return both
+
     def find(self, name: str) -> type | None:
         """The class of this stored name, or None if neither it nor a class that leads to it was declared."""
         known = self._declared.get(name)

@@ -13,7 +13,7 @@ from blackboard.checkpoints.channels import digest
 from blackboard.claims.effect import Busy, Done, Effects, Failed, Mismatch, Start, Unknown, downstream_key
 from blackboard.claims.keeper import shielded
 from blackboard.claims.record import Semantics
-from blackboard.codec import Types, decode, encode
+from blackboard.codec import decode, encode
 from blackboard.errors import (
     BlackboardError,
     ConfigError,
@@ -93,8 +93,13 @@ class RunEffect(Generic[T]):
         passes unchanged and is recorded as a failed attempt (at-least-once) or as unknown (at-most-once); after a
         cancellation the outcome is unknown. Whoever goes on after that `complete`s, `abandon`s or `retry`s it.
         """
+        if not callable(function):  # pyright: ignore[reportUnnecessaryComparison] - callers may not be typed
+            raise ConfigError(
+                f"effect {self.name!r} calls a function, not {function!r}: give the function, then its arguments",
+                value=function,
+            )
         if self._fingerprint is None:
-            self._fingerprint = [list(args), kwargs]
+            self._fingerprint = [list(args), dict(sorted(kwargs.items()))]
         await self._begin()
         if self.standing == "done":
             return self.result
@@ -223,7 +228,7 @@ class RunEffect(Generic[T]):
         start = self._started()
         failed = isinstance(error, Exception) and not isinstance(error, asyncio.CancelledError)
         if failed:
-            note = self._effects.fail(start, encode(f"{type(error).__name__}: {error}"[:2000], path="error"))
+            note = self._effects.fail(start, encode(_told(error)[:2000], path="error"))
         else:
             note = self._effects.interrupt(start)
         try:
@@ -246,7 +251,16 @@ class RunEffect(Generic[T]):
         return encode(result, path=f"result of effect {self.name!r}")
 
     def _open(self, body: bytes) -> T:
-        if self._type is None:
-            return cast("T", decode(body))
-        value = decode(body, types=Types.of(self._type))
-        return cast("T", validated(value, self._type, f"what effect {self.name!r} recorded"))
+        value = decode(body, types=self.run.types_of(self._type))
+        return cast(
+            "T", value if self._type is None else validated(value, self._type, f"what effect {self.name!r} recorded")
+        )
+
+
+def _told(error: Exception) -> str:
+    """Spell an error for people; one that cannot be spelled is told by its class."""
+    name = type(error).__name__
+    try:
+        return f"{name}: {error}"
+    except Exception:  # noqa: BLE001 - whatever its class has made of str()
+        return name

@@ -9,6 +9,7 @@ from typing import Any, Generic, Literal, TypeVar, overload
 
 from pydantic import BaseModel
 
+from blackboard import keys
 from blackboard.checkpoints.commit import Commit, Committed, Status
 from blackboard.checkpoints.engine import Engine
 from blackboard.checkpoints.manifest import Meta
@@ -193,8 +194,7 @@ class Run(Generic[S]):
         after `within` (a duration, or a moment) entering again raises TimeoutError.
         """
         self.check()
-        types = self._types if value is None else Types.of(value)
-        answer = await self._waiting.signal(name, types, within)
+        answer = await self._waiting.signal(name, self.types_of(value), within)
         return answer if value is None else validated(answer, value, f"the answer to {name!r}")
 
     async def sleep(self, until: Any) -> None:
@@ -221,6 +221,10 @@ class Run(Generic[S]):
     def begin(self, state: S) -> None:
         """Take the state of a thread that has nothing stored yet."""
         self.state = state
+
+    def types_of(self, declared: Any) -> Types:
+        """Return the classes that a value of this type may hold: those that it names, and those of the run."""
+        return self._types if declared is None else Types.of(declared).joined(self._types)
 
     async def hold(self, data: bytes) -> None:
         """Keep the artifacts that bytes mention which the thread stores without a commit."""
@@ -363,6 +367,7 @@ class Run(Generic[S]):
         return encode(self.cursors, path="cursors") if self.cursors else b""
 
     def _scoped(self, key: str, scope: str, semantics: str | None) -> str:
+        keys.check_id(key, "effect key")
         if semantics not in ("at-least-once", "at-most-once"):
             raise ConfigError(
                 f"effect {key!r} needs semantics='at-least-once' or 'at-most-once', got {semantics!r}", value=semantics
