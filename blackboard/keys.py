@@ -322,6 +322,11 @@ class PathKeys:
         return f"{self.prefix}:expiring"
 
     @property
+    def subjects(self) -> str:
+        """Hash: the subject of each record with an expiry, by id, so that its row is found when its time is over."""
+        return f"{self.prefix}:subjects"
+
+    @property
     def pending(self) -> str:
         """Set: ids of records whose vector is still to be made."""
         return f"{self.prefix}:pending"
@@ -370,7 +375,7 @@ class PathKeys:
         return f"{self.prefix}:content:{digest}"
 
     def subject(self, subject: str) -> str:
-        """Sorted set: ids of the records about a subject, by valid_from in µs."""
+        """Sorted set: ids of the records about a subject, by valid_from in µs; it goes with the last row."""
         return f"{self.prefix}:subject:{encode(subject, 'subject')}"
 
     @property

@@ -19,7 +19,7 @@ async def remembered(board: Blackboard) -> None:
     """Remember in every way, so that a key of every kind is written."""
     memory = board.memory(PATH)
     await memory.remember_all(
-        ["a text", New("for a day", ttl="1d"), New("a fact", subject="s"), New("newer", subject="s")]
+        ["a text", New("for a day", subject="day", ttl="1d"), New("a fact", subject="s"), New("newer", subject="s")]
     )
     assert (await memory.forget((await memory.remember("to be forgotten")).id)).count == 1
     assert not (await memory.records.put(Body("without a vector", id=uuid4().hex))).embedded

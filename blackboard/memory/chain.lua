@@ -88,14 +88,20 @@ function chain.clear(line, id)
   end
 end
 
--- Enters a row; the list of a subject lives as long as the longest of its records.
-function chain.enter(line, id, score, expires)
-  local lives = redis.call('PTTL', line.key)
+-- Enters a row. The list of a subject has no end of its own: a row goes when its record does, or when that is swept.
+function chain.enter(line, id, score, expiring, subjects)
   redis.call('ZADD', line.key, score, id)
   chain.clear(line)
-  if expires == '' then
-    redis.call('PERSIST', line.key)
-  elseif lives == -2 or lives >= 0 and line.now / 1000 + lives < tonumber(expires) then
-    redis.call('PEXPIREAT', line.key, expires)
+  if redis.call('PERSIST', line.key) == 1 then chain.keep(line, expiring, subjects) end
+end
+
+-- Keeps a list that once had an end: a sweep has to find its rows from here on, and those that no sweep will find go now.
+function chain.keep(line, expiring, subjects)
+  for _, id in ipairs(redis.call('ZRANGE', line.key, 0, -1)) do
+    if redis.call('ZSCORE', expiring, id) then
+      redis.call('HSETNX', subjects, id, line.subject)
+    elseif not redis.call('ZSCORE', line.order, id) then
+      redis.call('ZREM', line.key, id)
+    end
   end
 end

@@ -11,7 +11,18 @@ from blackboard.memory.record import Token
 __all__ = ["Finding", "Report"]
 
 Where = Literal[
-    "record", "head", "order", "expiring", "pending", "content", "subject", "log", "index", "vectors", "snapshot"
+    "record",
+    "head",
+    "order",
+    "expiring",
+    "subjects",
+    "pending",
+    "content",
+    "subject",
+    "log",
+    "index",
+    "vectors",
+    "snapshot",
 ]
 What = Literal["missing", "orphaned", "mismatched", "duplicate"]
 

@@ -1,5 +1,5 @@
 -- Remove one record and all that finds it; what it had superseded is valid again.
--- KEYS: head, log, order, expiring, pending, ops, record, content, subject, vectors, near...
+-- KEYS: head, log, order, expiring, subjects, pending, ops, record, content, subject, vectors, near...
 -- ARGV: op, keep_ms, incarnation, seq, id, only, content, subject, reach, near...
 -- Returns: {"OK", answer} | {"MOVED", content, subject, ids} | {"NONE"} | {"TOOLATE"} | {"REGRESSED", what}
 -- luacheck: read globals guard path chain sets
@@ -7,11 +7,12 @@
 -- only is '' for whatever stands, a version for that one, 'expired' for what is left of a record whose time is over.
 -- answer is "<seq> <version> <content>"; version 0 and no content of an expired one.
 
-local head_k, log_k, order_k, expiring_k, pending_k, ops_k, record_k, content_k, subject_k, vectors_k = unpack(KEYS, 1, 10)
+local head_k, log_k, order_k, expiring_k, subjects_k, pending_k = unpack(KEYS, 1, 6)
+local ops_k, record_k, content_k, subject_k, vectors_k = unpack(KEYS, 7, 11)
 local op, keep_ms, incarnation, seen, id, only = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 local content, subject = ARGV[7], ARGV[8]
 local near = {}
-for i = 10, #ARGV do near[ARGV[i]] = KEYS[i + 1] end
+for i = 10, #ARGV do near[ARGV[i]] = KEYS[i + 2] end
 
 local repeated = path.answered(ops_k, op)
 if repeated then return {'OK', repeated} end
@@ -22,16 +23,16 @@ if path.overdue(op, now, keep_ms) then return {'TOOLATE'} end
 local row = redis.call('ZSCORE', order_k, id)
 local old = path.record(record_k, now)
 if not row or (old == nil) ~= (only == 'expired') or old and only ~= '' and only ~= old.version then return {'NONE'} end
+local was = old and old.subject or redis.call('HGET', subjects_k, id) or ''
+if old and old.content ~= content or was ~= subject then return {'MOVED', old and old.content or '', was, {}} end
 local line, left
-if old then
-  if old.content ~= content or old.subject ~= subject then return {'MOVED', old.content, old.subject, {}} end
-  if subject ~= '' then
-    line = chain.of(subject, subject_k, order_k, near, ARGV[9], now)
-    left = chain.neighbour(line, id, old.valid_from, tonumber(row), -1)
-    chain.neighbour(line, id, old.valid_from, tonumber(row), 1)
-    if #line.asked > 0 then return {'MOVED', content, subject, line.asked} end
-  end
+if subject ~= '' then line = chain.of(subject, subject_k, order_k, near, ARGV[9], now) end
+if old and line then
+  left = chain.neighbour(line, id, old.valid_from, tonumber(row), -1)
+  chain.neighbour(line, id, old.valid_from, tonumber(row), 1)
+  if #line.asked > 0 then return {'MOVED', content, subject, line.asked} end
 end
+if line and not old then redis.call('ZCARD', subject_k) end
 redis.call('ZCARD', expiring_k)
 redis.call('SCARD', pending_k)
 redis.call('XLEN', log_k)
@@ -41,6 +42,7 @@ if old and redis.call('GET', content_k) == id then redis.call('DEL', content_k) 
 if line then chain.clear(line, id) end
 redis.call('ZREM', order_k, id)
 redis.call('ZREM', expiring_k, id)
+redis.call('HDEL', subjects_k, id)
 redis.call('SREM', pending_k, id)
 sets.remove(head, vectors_k, id)
 local version = old and old.version or '0'

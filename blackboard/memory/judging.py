@@ -28,6 +28,7 @@ def against_rows(survey: Survey) -> Iterator[Finding]:
     """Judge the rows and keys by which records are found, and the log."""
     yield from _order(survey)
     yield from _expiring(survey)
+    yield from _about(survey)
     yield from _contents(survey)
     yield from _subjects(survey)
     yield from _log(survey)
@@ -61,6 +62,19 @@ def _expiring(survey: Survey) -> Iterator[Finding]:
             yield Finding("expiring", "missing", name, f"it expires at {row.record.expires}")
 
 
+def _about(survey: Survey) -> Iterator[Finding]:
+    """Judge by what a sweep finds the subject of a record whose time is over."""
+    for name, subject in survey.about.items():
+        row = survey.records.get(name)
+        if row is None and name not in survey.order and name not in survey.unreadable:
+            yield Finding("subjects", "orphaned", name, "the record is gone")
+        elif row is not None and (row.record.expires is None or row.record.subject != subject):
+            yield Finding("subjects", "mismatched", name, f"{subject}, but it is not about that, or does not expire")
+    for name, row in survey.records.items():
+        if row.record.expires is not None and row.record.subject is not None and name not in survey.about:
+            yield Finding("subjects", "missing", name, "a sweep would not find its row in the list of its subject")
+
+
 def _contents(survey: Survey) -> Iterator[Finding]:
     for digest, name in survey.contents.items():
         row = survey.records.get(name)
@@ -78,7 +92,8 @@ def _subjects(survey: Survey) -> Iterator[Finding]:
         for name, since in rows.items():
             row = survey.records.get(name)
             if row is None or row.record.subject != subject:
-                if name not in survey.unreadable and not survey.due(name):
+                swept = survey.due(name) and survey.about.get(name) == subject
+                if name not in survey.unreadable and not swept:
                     yield Finding("subject", "orphaned", name, subject)
             elif row.record.valid_from != since:
                 yield Finding("subject", "mismatched", name, f"{since}, but it is valid from {row.record.valid_from}")

@@ -1,9 +1,9 @@
 -- Derive anew what finds a record from the record, and log it if the log does not know of it.
--- KEYS: head, log, order, expiring, pending, record, content, subject
+-- KEYS: head, log, order, expiring, subjects, pending, record, content, subject
 -- ARGV: id, version, content, subject
 -- Returns: {"OK"} | {"MOVED"}
 -- luacheck: read globals guard path
-local head_k, log_k, order_k, expiring_k, pending_k, record_k, content_k, subject_k = unpack(KEYS)
+local head_k, log_k, order_k, expiring_k, subjects_k, pending_k, record_k, content_k, subject_k = unpack(KEYS)
 local id, version, content, subject = unpack(ARGV)
 local now = guard.now()
 local head, refused = path.head(head_k, '', now, '', '0')
@@ -30,10 +30,15 @@ end
 redis.call('SET', content_k, id, 'NX')
 if subject ~= '' then
   redis.call('ZADD', subject_k, record.valid_from, id)
+  redis.call('PERSIST', subject_k)
+end
+if subject ~= '' and record.expires ~= '' then
+  redis.call('HSET', subjects_k, id, subject)
+else
+  redis.call('HDEL', subjects_k, id)
 end
 if record.expires == '' then
   redis.call('ZREM', expiring_k, id)
-  redis.call('PERSIST', subject_k)
 else
   redis.call('ZADD', expiring_k, record.expires, id)
   redis.call('PEXPIREAT', record_k, record.expires)

@@ -51,11 +51,13 @@ async def _row(records: Records, survey: Survey, finding: Finding) -> bool:
             return True
         case Finding("order", "orphaned"):
             return bool(await records.forget([finding.name], expired=True))
-        case Finding("order" | "expiring" | "content" | "subject" | "log", "missing") | Finding(
-            "expiring" | "subject", "mismatched"
+        case Finding("order" | "expiring" | "subjects" | "content" | "subject" | "log", "missing") | Finding(
+            "expiring" | "subjects" | "subject", "mismatched"
         ):
             return await _derived(records, survey, finding.name)
-        case Finding("expiring" | "pending" | "content" | "subject", "orphaned") | Finding("content", "mismatched"):
+        case Finding("expiring" | "subjects" | "pending" | "content" | "subject", "orphaned") | Finding(
+            "content", "mismatched"
+        ):
             return await _unlinked(records, finding)
         case Finding("vectors"):
             return await _entered(records, survey, finding)
@@ -69,7 +71,7 @@ async def _derived(records: Records, survey: Survey, name: str) -> bool:
         return False
     where, subject = records.keys, stored.record.subject
     asked = (
-        where.head, where.log, where.order, where.expiring, where.pending, where.record(name),
+        where.head, where.log, where.order, where.expiring, where.subjects, where.pending, where.record(name),
         where.content(stored.content), where.subject(subject) if subject else where.record(name),
     )  # fmt: skip
     reply = await records.store.call(MEND, asked, (name, stored.record.version, stored.content, subject or ""))
@@ -80,6 +82,7 @@ async def _unlinked(records: Records, finding: Finding) -> bool:
     where, name = records.keys, finding.name
     pointer, kind, field, value = {
         "expiring": (where.expiring, "zset", "version", ""),
+        "subjects": (where.subjects, "hash", "version", ""),
         "pending": (where.pending, "set", "pend", ""),
         "content": (where.content(finding.detail), "string", "content", finding.detail),
         "subject": (where.subject(finding.detail), "zset", "subject", finding.detail),

@@ -1,5 +1,5 @@
 -- Store one record: everything is checked, then the record, then what finds it, then the head.
--- KEYS: head, log, order, expiring, pending, ops, record, content, old_content, subject, old_subject, vectors, near...
+-- KEYS: head, log, order, expiring, subjects, pending, ops, record, content, old_content, subject, old_subject, vectors, near...
 -- ARGV: op, keep_ms, incarnation, seq, id, expected, old_content, old_subject, unique, reach, record..., near...
 -- Returns: {"OK", answer} | {"DUP", incarnation, id, fields, space} | {"MOVED", content, subject, ids} | {"SPACE", space} | {"CONFLICT", version}
 --   | {"ABSENT"} | {"TOOLATE"} | {"REGRESSED", what}
@@ -8,18 +8,18 @@
 -- expected is the version that is replaced, '0' if none may stand, '' for whatever does.
 -- record... is content, subject, valid_from, created, ttl_ms, text, value, metadata, importance, pinned, space, vector, without,
 -- indexed ('1': a vector set is wanted).
--- old_content and old_subject are what the caller knows of the record that stands, near the ids whose records are the last keys:
--- MOVED says what they should be. without says what no vector means: 'keep' the one that stands, 'pend' for one that is still to
--- be made, 'none' for none. answer is, separated by spaces, '-' for what is not: incarnation, seq, version, vid, now, created,
--- valid_from, expires, valid_until, and superseded_by, which is the rest.
+-- old_content and old_subject are what the caller knows of the record that stands, or of what is left of one whose time is over;
+-- near are the ids whose records are the last keys: MOVED says what they should be. without says what no vector means: 'keep' the
+-- one that stands, 'pend' for one that is still to be made, 'none' for none. answer is, separated by spaces, '-' for what is not:
+-- incarnation, seq, version, vid, now, created, valid_from, expires, valid_until, and superseded_by, which is the rest.
 
-local head_k, log_k, order_k, expiring_k, pending_k, ops_k, record_k = unpack(KEYS, 1, 7)
-local content_k, old_content_k, subject_k, old_subject_k, vectors_k = unpack(KEYS, 8, 12)
+local head_k, log_k, order_k, expiring_k, subjects_k, pending_k, ops_k, record_k = unpack(KEYS, 1, 8)
+local content_k, old_content_k, subject_k, old_subject_k, vectors_k = unpack(KEYS, 9, 13)
 local op, keep_ms, incarnation, seen, id, expected = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 local old_content, old_subject, unique, reach, content, subject = ARGV[7], ARGV[8], ARGV[9] == '1', ARGV[10], ARGV[11], ARGV[12]
 local valid_from, created, ttl_ms, space, vector, without = ARGV[13], ARGV[14], ARGV[15], ARGV[21], ARGV[22], ARGV[23]
 local near = {}
-for i = 25, #ARGV do near[ARGV[i]] = KEYS[i - 12] end
+for i = 25, #ARGV do near[ARGV[i]] = KEYS[i - 11] end
 
 local repeated = path.answered(ops_k, op)
 if repeated then return {'OK', repeated} end
@@ -32,7 +32,13 @@ if expected ~= '' then
   if not old and expected ~= '0' then return {'ABSENT'} end
   if old and old.version ~= expected then return {'CONFLICT', old.version} end
 end
-if old and (old.content ~= old_content or old.subject ~= old_subject) then return {'MOVED', old.content, old.subject, {}} end
+-- Of an id that is new nothing can be left that would have to be taken away.
+local row = redis.call('ZSCORE', order_k, id)
+local fresh = not old and not row
+local was = old and old.subject or row and redis.call('HGET', subjects_k, id) or ''
+if old and old.content ~= old_content or not fresh and was ~= old_subject then
+  return {'MOVED', old and old.content or '', was, {}}
+end
 
 local asked = {}
 if unique then
@@ -50,27 +56,28 @@ if space ~= '' and head.space and head.space ~= space then return {'SPACE', head
 
 -- Where it stands among the records about its subject, and what stands there without it.
 if valid_from == '' then valid_from = guard.text(now) end
-local row = redis.call('ZSCORE', order_k, id)
 local place = old and row and tonumber(row) or head.seq + 1
 local stays = old and old.subject == subject and old.valid_from == valid_from
-local leaves = old and old.subject ~= '' and not stays
 local line, before, after, from, left
-if subject ~= '' and not stays then
-  line = chain.of(subject, subject_k, order_k, near, reach, now)
+if subject ~= '' then line = chain.of(subject, subject_k, order_k, near, reach, now) end
+if was ~= '' then from = chain.of(was, old_subject_k, order_k, near, reach, now) end
+if line and not stays then
   before = chain.neighbour(line, id, valid_from, place, -1)
   after = chain.neighbour(line, id, valid_from, place, 1)
   for _, peer in ipairs(line.asked) do asked[#asked + 1] = peer end
 end
-if leaves then
-  from = chain.of(old.subject, old_subject_k, order_k, near, reach, now)
+if old and from and not stays then
   left = chain.neighbour(from, id, old.valid_from, place, -1)
   if old.subject ~= subject then chain.neighbour(from, id, old.valid_from, place, 1) end
   for _, peer in ipairs(from.asked) do asked[#asked + 1] = peer end
 end
-if #asked > 0 then return {'MOVED', old and old.content or '', old and old.subject or '', asked} end
--- Of an id that is new nothing can be left that would have to be taken away.
-local fresh = not old and not row
-if not fresh or ttl_ms ~= '' then redis.call('ZCARD', expiring_k) end
+if #asked > 0 then return {'MOVED', old and old.content or '', was, asked} end
+if line and stays then redis.call('ZCARD', subject_k) end
+if from and not old then redis.call('ZCARD', old_subject_k) end
+if not fresh or ttl_ms ~= '' then
+  redis.call('ZCARD', expiring_k)
+  redis.call('HLEN', subjects_k)
+end
 if not fresh or without == 'pend' then redis.call('SCARD', pending_k) end
 redis.call('XLEN', log_k)
 local keeps = old and vector == '' and without == 'keep'
@@ -141,13 +148,18 @@ elseif expires ~= '' then
   redis.call('PEXPIREAT', content_k, expires)
   redis.call('ZADD', expiring_k, expires, id)
 end
+if expires ~= '' and subject ~= '' then
+  redis.call('HSET', subjects_k, id, subject)
+elseif not fresh then
+  redis.call('HDEL', subjects_k, id)
+end
 if vid == '' and without == 'pend' then
   redis.call('SADD', pending_k, id)
 elseif not fresh and (vid ~= '' or without == 'none') then
   redis.call('SREM', pending_k, id)
 end
-if leaves and old.subject ~= subject then chain.clear(from, id) end
-if line then chain.enter(line, id, valid_from, expires) end
+if from and was ~= subject then chain.clear(from, id) end
+if line then chain.enter(line, id, valid_from, expiring_k, subjects_k) end
 if left then chain.resume(left, id, old.valid_until, old.superseded_by) end
 if before and left and before.id == left.id then before = left end
 if before then chain.stop(before, valid_from, id) end

@@ -116,10 +116,9 @@ class Records:
         names = [*dict.fromkeys(ids)]
         for start in range(0, len(names), SLICE):
             part = names[start : start + SLICE]
-            known = await self.read(part, "content", "subject")
             removals = [
-                Removal(self.keys, self.store.op_id(), name, _word(content), _word(subject), only=only(name))
-                for name, (content, subject) in zip(part, known, strict=True)
+                Removal(self.keys, self.store.op_id(), name, content, subject, only=only(name))
+                for name, (content, subject) in zip(part, await self._marks(part), strict=True)
             ]
             for removal, reply in zip(removals, await self._write(_FORGET, removals), strict=True):
                 if reply[0] == b"OK":
@@ -145,11 +144,7 @@ class Records:
 
     async def read(self, ids: Sequence[str], *fields: str) -> list[list[bytes | None]]:
         """Read a few fields of records as they are stored, in one round trip; a store that lost the path is noticed."""
-        reads = [("HMGET", self.keys.record(one), *fields) for one in ids]
-        known = self.known
-        head, *replies = await self.store.batch([("HMGET", self.keys.head, "incarnation", "seq"), *reads])
-        self._checked(head, known)
-        return replies
+        return await self._looked([("HMGET", self.keys.record(one), *fields) for one in ids])
 
     async def get(self, id: str) -> Record | None:
         """Read one record; None if it is not there."""
@@ -214,11 +209,18 @@ class Records:
         return [(name.decode(), int(score)) for name, score in zip(rows[::2], rows[1::2], strict=True)]
 
     async def about(self, subject: str, limit: int = 100) -> list[Record]:
-        """Read the newest records about a subject, the current one first."""
-        command = ("ZREVRANGE", self.keys.subject(subject), 0, limit - 1)
-        ids = [row.decode() for row in await self.store.command(*command)]
-        found = [one.record for one in await self.fetch(ids) if one is not None and one.record.subject == subject]
-        return sorted(found, key=lambda record: (record.valid_from, record.created), reverse=True)
+        """Read the newest records about a subject, the current one first; rows of those that expired do not count."""
+        found: dict[str, Record] = {}
+        start = 0
+        while len(found) < limit:
+            command = ("ZREVRANGE", self.keys.subject(subject), start, start + limit - 1)
+            ids = [row.decode() for row in await self.store.command(*command)]
+            records = [one.record for one in await self.fetch(ids) if one is not None]
+            found |= {record.id: record for record in records if record.subject == subject}
+            start += limit
+            if len(ids) < limit:
+                break
+        return sorted(found.values(), key=lambda record: (record.valid_from, record.created), reverse=True)[:limit]
 
     async def count(self) -> int:
         """Count the records that are there, exactly, as of one moment."""
@@ -263,6 +265,22 @@ class Records:
                     write.learn(reply)
             waiting = [one for one in waiting if replies[one.op][0] == b"MOVED" and one.rounds < ROUNDS]
         return [replies[write.op] for write in writes]
+
+    async def _looked(self, reads: Sequence[tuple[Part, ...]]) -> list[Any]:
+        """Read in one round trip, and notice a store that lost the path."""
+        known = self.known
+        head, *replies = await self.store.batch([("HMGET", self.keys.head, "incarnation", "seq"), *reads])
+        self._checked(head, known)
+        return replies
+
+    async def _marks(self, ids: Sequence[str]) -> list[tuple[str, str]]:
+        """Read the content and subject of records, and of those whose time is over the subject that their rows are under."""
+        reads = [("HMGET", self.keys.record(one), "content", "subject") for one in ids]
+        left, *replies = await self._looked([("HMGET", self.keys.subjects, *ids), *reads])
+        return [
+            (_word(content), _word(subject if content else under))
+            for (content, subject), under in zip(replies, left, strict=True)
+        ]
 
     async def _read(self, ids: Sequence[str], vectors: bool, space: str | None) -> list[Stored | None]:
         known, names = self.known, [self.keys.record(one) for one in ids]

@@ -18,6 +18,9 @@ __all__ = ["Survivors", "look"]
 PAGE = 1000
 """Keys, or members of a key, that are looked at in one round trip."""
 
+SCANS = {"pending": "SSCAN", "subjects": "HSCAN"}
+"""The command that goes over the ids of a key, where that is no sorted set."""
+
 
 @dataclass(frozen=True, slots=True)
 class Survivors:
@@ -88,8 +91,8 @@ class Search:
                 name = await primary.command("GET", key)
                 if name is not None and self._receipt.names(name.decode()):
                     self.found.append(key)
-            case "order" | "expiring" | "subject" | "pending":
-                await self._members(primary, "SSCAN" if kind == "pending" else "ZSCAN", key)
+            case "order" | "expiring" | "subject" | "subjects" | "pending":
+                await self._members(primary, SCANS.get(kind, "ZSCAN"), key)
             case "vectors":
                 await self._elements(primary, key)
             case "forgetting":
@@ -110,7 +113,7 @@ class Search:
         cursor = b"0"
         while True:
             cursor, members = await primary.command(scan, key, cursor, "COUNT", PAGE)
-            ids: list[bytes] = members[::2] if scan == "ZSCAN" else members
+            ids: list[bytes] = members if scan == "SSCAN" else members[::2]
             if any(self._receipt.names(one.decode()) for one in ids):
                 self.found.append(key)
                 return

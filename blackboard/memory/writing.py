@@ -52,7 +52,10 @@ class _Write:
 
     def _fixed(self) -> list[str]:
         where = self.keys
-        return [where.head, where.log, where.order, where.expiring, where.pending, where.ops, where.record(self.id)]
+        return [
+            where.head, where.log, where.order, where.expiring, where.subjects, where.pending, where.ops,
+            where.record(self.id),
+        ]  # fmt: skip
 
     def _about(self, subject: str | None) -> str:
         """The list of a subject; the record's own key, of which no list is made, where there is none."""
@@ -84,7 +87,15 @@ class Put(_Write):
     @classmethod
     def of(cls, keys: PathKeys, body: Body, over: Stored | None = None, *, indexed: str = "") -> Put:
         """Begin a write, over the version that was read if there is one; it gets its op id when it is sent."""
-        put = cls(keys, "", body.id or secrets.token_hex(12), content=body.stands, body=body, indexed=indexed)
+        put = cls(
+            keys,
+            "",
+            body.id or secrets.token_hex(12),
+            content=body.stands,
+            subject=body.subject or "",
+            body=body,
+            indexed=indexed,
+        )
         if over is not None:
             put.expected, put.content, put.subject = over.record.version, over.content, over.record.subject or ""
         return put

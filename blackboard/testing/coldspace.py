@@ -14,10 +14,10 @@ from blackboard.testing.contracts.thread import all_keys
 __all__ = ["Coldspace"]
 
 PERMANENT = {
-    "head", "log", "order", "expiring", "pending", "vectors", "subject", "index", "chunks", "migration", "forgetting",
-    "receipts",
+    "head", "log", "order", "expiring", "subjects", "pending", "vectors", "subject", "index", "chunks", "migration",
+    "forgetting", "receipts",
 }  # fmt: skip
-"""What may stand at a path for ever; of these a subject ends with its records. Records and chunks are judged one by one."""
+"""What may stand at a path for ever. Records and chunks are judged one by one."""
 
 FLEETING = {"lock", "ops"}
 """What has to end by itself."""
@@ -34,8 +34,8 @@ class Coldspace:
         """Look at every key of the namespace's paths; returns how many there are. Writers have to be at rest.
 
         Each path that was written is listed. A record stands in the order of its path and is kept as long as it says; what
-        names a record by its content ends with it; a subject holds records about it alone; of chunks those that the
-        pointer names stay, and all others end by themselves.
+        names a record by its content ends with it; a subject holds records about it alone, and rows that a sweep will find;
+        of chunks those that the pointer names stay, and all others end by themselves.
         """
         start = f"bb:{keys.encode(self.namespace)}:memory:"
         by_path: defaultdict[str, set[str]] = defaultdict(set)
@@ -86,7 +86,9 @@ class Coldspace:
                 case "content":
                     await self._content(where, rest, lives[key])
                 case "subject":
-                    await self._subject(where, keys.decode(rest))
+                    await self._subject(where, keys.decode(rest), lives[key])
+                case "subjects":
+                    await self._subjects(where)
                 case "chunk":
                     assert (lives[key] == -1) == (rest in chunks), f"{key} ends in {lives[key]} ms"
                 case _:
@@ -94,7 +96,10 @@ class Coldspace:
                     assert lives[key] > 0 or kind in PERMANENT, f"without an end: {key}"
 
     async def _record(self, where: keys.PathKeys, id: str, order: set[str], life: int) -> None:
-        expires = await self.store.command("HGET", where.record(id), "expires")
+        (expires, subject), swept = await self.store.batch(
+            [("HMGET", where.record(id), "expires", "subject"), ("HGET", where.subjects, id)]
+        )
+        assert expires is None or swept == subject, f"no sweep of {where.prefix} will find the row of {id!r}"
         assert id in order, f"record {id!r} of {where.prefix} is in no order"
         assert (life == -1) == (expires is None), (
             f"record {id!r} of {where.prefix} ends in {life} ms, and says {expires!r}"
@@ -108,11 +113,18 @@ class Coldspace:
         assert found == digest.encode(), f"content {digest} of {where.prefix} is no record's"
         assert (life == -1) == (ends == -1), f"content {digest} of {where.prefix} does not end with its record"
 
-    async def _subject(self, where: keys.PathKeys, subject: str) -> None:
+    async def _subject(self, where: keys.PathKeys, subject: str, life: int) -> None:
+        assert life == -1, f"subject {subject!r} of {where.prefix} ends in {life} ms, whatever its records say"
         for row in await self.store.command("ZRANGE", where.subject(subject), 0, -1):
             about = await self.store.command("HGET", where.record(row.decode()), "subject")
-            due = await self.store.command("ZSCORE", where.expiring, row)
-            assert about == subject.encode() or (about is None and due is not None), f"{row!r} is not about {subject!r}"
+            swept = await self.store.command("HGET", where.subjects, row)
+            assert subject.encode() == (swept if about is None else about), f"{row!r} is not about {subject!r}"
+
+    async def _subjects(self, where: keys.PathKeys) -> None:
+        told = await self.store.command("HGETALL", where.subjects)
+        for name in told[::2]:
+            due = await self.store.command("ZSCORE", where.expiring, name)
+            assert due is not None, f"no sweep of {where.prefix} will come by {name!r}"
 
     async def _lives(self, found: set[str]) -> dict[str, int]:
         names = sorted(found)

@@ -62,7 +62,7 @@ async def kept(store: Store, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[K
     records = Records(store, "memory", f"verify/{uuid.uuid4().hex}", POLICY)
     await records.put_all(
         [
-            body("plain"), body("other"), body("about", subject="s"), body("ends", ttl=3_600_000),
+            body("plain"), body("other"), body("about", subject="s"), body("ends", subject="e", ttl=3_600_000),
             body("pending", vector=None), body("late", metadata={}),
         ]
     )  # fmt: skip
@@ -80,7 +80,7 @@ async def test_nothing_is_found_where_nothing_is_wrong(kept: Kept) -> None:
     assert report.findings == ()
     assert report.ok
     assert report.token == kept.records.known
-    assert report.compared == {"records": 7, "contents": 7, "subjects": 1, "log": 9, "index": 7, "snapshot": 6}
+    assert report.compared == {"records": 7, "contents": 7, "subjects": 2, "log": 9, "index": 7, "snapshot": 6}
     again = await kept.verify(repair=True)
     assert (again.findings, again.changed) == ((), 0)
 
@@ -127,6 +127,22 @@ async def expiry_of_nothing(kept: Kept) -> None:
 
 async def expiry_of_one_that_stays(kept: Kept) -> None:
     await kept.store.command("ZADD", kept.records.keys.expiring, 99_999_999_999_999, "plain")
+
+
+async def about_lost(kept: Kept) -> None:
+    await kept.store.command("HDEL", kept.records.keys.subjects, "ends")
+
+
+async def about_wrong(kept: Kept) -> None:
+    await kept.store.command("HSET", kept.records.keys.subjects, "ends", "s")
+
+
+async def about_of_nothing(kept: Kept) -> None:
+    await kept.store.command("HSET", kept.records.keys.subjects, "nothing", "s")
+
+
+async def about_of_one_that_stays(kept: Kept) -> None:
+    await kept.store.command("HSET", kept.records.keys.subjects, "about", "s")
 
 
 async def pending_though_made(kept: Kept) -> None:
@@ -224,6 +240,10 @@ WHOLE: dict[Damage, list[tuple[str, str, str]]] = {
     expiry_wrong: [("expiring", "mismatched", "ends")],
     expiry_of_nothing: [("expiring", "orphaned", "nothing")],
     expiry_of_one_that_stays: [("expiring", "mismatched", "plain")],
+    about_lost: [("subjects", "missing", "ends")],
+    about_wrong: [("subjects", "mismatched", "ends")],
+    about_of_nothing: [("subjects", "orphaned", "nothing")],
+    about_of_one_that_stays: [("subjects", "mismatched", "about")],
     pending_though_made: [("pending", "orphaned", "plain")],
     pending_of_nothing: [("pending", "orphaned", "nothing")],
     content_lost: [("content", "missing", "plain")],
@@ -256,6 +276,39 @@ async def test_it_is_found_and_repaired(kept: Kept, damage: Damage) -> None:
     assert len(mended.findings) == len(report.findings)
     after = await kept.verify()
     assert after.findings == ()
+
+
+async def test_a_row_that_no_sweep_would_find(kept: Kept) -> None:
+    """Of a record whose time is over: it is left to the sweep, unless that cannot know whose row it is."""
+    where, store = kept.records.keys, kept.store
+    await kept.records.put(body("brief", subject="s", ttl=1))
+    await expired(kept.records, "brief")
+    assert (await kept.verify()).findings == ()
+    await store.command("HDEL", where.subjects, "brief")
+    report = await kept.verify(repair=True)
+    assert [(one.where, one.what, one.name, one.repaired) for one in report.findings] == [
+        ("subject", "orphaned", "brief", True)
+    ]
+    assert await store.command("ZRANGE", where.subject("s"), 0, -1) == [b"about"]
+    assert [one.id for one in await kept.records.forget(["brief"], expired=True)] == ["brief"]
+    assert (await kept.verify()).findings == ()
+
+
+async def test_the_list_of_one_that_expires_is_mended_to_last(kept: Kept) -> None:
+    where, store = kept.records.keys, kept.store
+    await store.command("DEL", where.subject("e"), where.subjects)
+    assert (await kept.verify(repair=True)).ok
+    assert [record.id for record in await kept.records.about("e")] == ["ends"]
+    assert await store.command("PTTL", where.subject("e")) == -1
+    assert await store.command("HGETALL", where.subjects) == [b"ends", b"e"]
+
+
+async def expired(records: Records, id: str) -> None:
+    for _ in range(1000):
+        if id in await records.expired() and await records.get(id) is None:
+            return
+        await asyncio.sleep(0.001)
+    raise AssertionError(f"{id!r} does not expire")
 
 
 async def test_a_write_that_the_log_lost_is_logged_again(kept: Kept) -> None:

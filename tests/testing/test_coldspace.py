@@ -27,7 +27,7 @@ async def board(tmp_path: Path) -> AsyncIterator[Blackboard]:
         await memory.remember_all(
             [
                 New("for ever", id="kept"),
-                New("for a day", id="brief", ttl="1d"),
+                New("for a day", id="brief", subject="day", ttl="1d"),
                 New("Lives in Oslo", id="oslo", subject="home"),
                 New("Lives in Bergen", id="bergen", subject="home"),
                 New("to be forgotten", id="gone"),
@@ -47,7 +47,7 @@ def where() -> keys.PathKeys:
 async def test_every_key_has_an_owner(board: Blackboard) -> None:
     space = Coldspace(board.store, "memory")
     before = await space.walk()
-    assert before >= 4 + 4 + 1 + 8  # records, contents, a subject, and what is of the whole path
+    assert before >= 4 + 4 + 2 + 8  # records, contents, two subjects, and what is of the whole path
     assert await space.artifacts() == 3
     await board.memory("acme/users/42").forget(everything=True)
     left = await space.walk()
@@ -66,6 +66,9 @@ async def test_every_key_has_an_owner(board: Blackboard) -> None:
         (("SET", where().content("0" * 32), "kept"), "is no record's"),
         (("ZADD", where().subject("home"), 1, "kept"), "is not about"),
         (("ZADD", where().subject("work"), 1, "oslo"), "is not about"),
+        (("PEXPIRE", where().subject("home"), 100_000), "whatever its records say"),
+        (("HDEL", where().subjects, "brief"), "no sweep"),
+        (("HSET", where().subjects, "kept", "home"), "no sweep"),
         (("SET", where().chunk("1-a:0"), "x"), "chunk"),
         (("SET", f"{where().prefix}:notes", "x"), "nobody's"),
         (("HSET", keys.PathKeys.of("memory", "acme/users/4").head, "seq", "1"), "not listed"),

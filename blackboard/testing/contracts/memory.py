@@ -51,3 +51,20 @@ class MemoryContract:
                 return
             await asyncio.sleep(0.01)
         raise AssertionError(f"{id!r} does not expire")
+
+    async def over(self, memory: Memory, seconds: float) -> None:
+        """Wait until so much time has passed on the server, and leave nothing behind."""
+        mark = await memory.remember("mark", id="mark", ttl=seconds)
+        await self.passed(memory, mark.id)
+        await memory.records.forget([mark.id], expired=True)
+
+    async def swept(self, memory: Memory) -> None:
+        """Clear away what is left of records whose time is over."""
+        overdue = await memory.records.expired()
+        assert sorted(one.id for one in await memory.records.forget(overdue, expired=True)) == sorted(overdue)
+
+    async def emptied(self, memory: Memory) -> None:
+        """Sweep and forget everything, and find nothing left but what is never given out twice."""
+        await self.swept(memory)
+        await memory.records.forget([record.id for record in await self.stored(memory)])
+        assert await self.standing(memory) == {"head", "log", "ops"}

@@ -116,12 +116,106 @@ class SubjectsContract(MemoryContract):
         await memory.records.forget([last.id])
         assert await memory.history("s") == [stays], "it was not the last one that ended it"
 
-    async def test_a_subject_of_expiring_records_ends(self, memory: Memory, store: Store) -> None:
+    @pytest.mark.parametrize("ttl", [None, 60])
+    async def test_a_record_that_is_kept_longer_stays_in_its_history(self, memory: Memory, ttl: int | None) -> None:
+        """At the same place; when the time is over that it was given first, it is still what the next one supersedes."""
+        await memory.remember("short", id="a", subject="s", valid_from=1, ttl=0.05)
+        kept = await memory.remember("kept", id="a", subject="s", valid_from=1, ttl=ttl)
+        await self.over(memory, 0.05)
+        assert await memory.history("s") == [kept]
+        await memory.remember("new", subject="s", valid_from=3)
+        await memory.remember("between", subject="s", valid_from=2)
+        assert await self.chain(memory) == [("new", 3, None), ("between", 2, 3), ("kept", 1, 2)]
+
+    async def test_an_update_keeps_a_record_longer_and_shorter(self, memory: Memory) -> None:
+        await memory.remember("older", subject="s", valid_from=0)
+        await memory.remember("a", id="a", subject="s", valid_from=1, ttl=0.05)
+        await memory.update("a", expected=1, ttl=None)
+        await self.over(memory, 0.05)
+        assert await self.chain(memory) == [("a", 1, None), ("older", 0, 1)]
+        await memory.update("a", expected=2, ttl=0.001)
+        await self.passed(memory, "a")
+        assert [record.text for record in await memory.history("s")] == ["older"]
+        await self.emptied(memory)
+
+    async def test_a_record_that_comes_to_expire_leaves_nothing(self, memory: Memory) -> None:
+        await memory.remember("for ever", id="a", subject="s", valid_from=1)
+        await memory.remember("brief", id="a", subject="s", valid_from=1, ttl=0.001)
+        await self.passed(memory, "a")
+        assert await memory.history("s") == []
+        await self.emptied(memory)
+
+    @pytest.mark.parametrize("swept_first", [True, False])
+    async def test_a_sweep_takes_the_row_of_a_subject(self, memory: Memory, store: Store, *, swept_first: bool) -> None:
+        """Whether records about it that stay are there or are gone."""
         key = memory.records.keys.subject("s")
-        lives = list[int]()
-        for ttl in (60, 30, 90, None, 10):
-            await memory.remember(str(ttl), subject="s", ttl=ttl)
-            lives.append(await store.command("PTTL", key))
-        assert [0 < life <= most * 1000 for life, most in zip(lives[:3], (60, 60, 90), strict=True)] == [True] * 3
-        assert lives[2] > 60_000
-        assert lives[3:] == [-1, -1]
+        stays = await memory.remember("stays", subject="s", valid_from=1)
+        await memory.remember("brief", id="a", subject="s", valid_from=2, ttl=0.001)
+        await self.passed(memory, "a")
+        if swept_first:
+            await self.swept(memory)
+            assert await store.command("ZRANGE", key, 0, -1) == [stays.id.encode()]
+        await memory.records.forget([stays.id])
+        await self.emptied(memory)
+
+    @pytest.mark.parametrize("subject", [None, "s", "t"])
+    async def test_an_expired_id_leaves_its_subject(self, memory: Memory, store: Store, subject: str | None) -> None:
+        """It is remembered anew before a sweep has come by."""
+        await memory.remember("stays", id="stays", subject="s", valid_from=1)
+        await memory.remember("brief", id="a", subject="s", valid_from=2, ttl=0.001)
+        await self.passed(memory, "a")
+        again = await memory.remember("again", id="a", subject=subject, valid_from=3)
+        rows = await store.command("ZRANGE", memory.records.keys.subject("s"), 0, -1, "WITHSCORES")
+        assert rows == [b"stays", b"1", *([b"a", b"3"] if subject == "s" else [])]
+        assert again in await memory.history("s" if subject is None else subject) or subject is None
+        await memory.records.forget(["stays", "a"])
+        assert await self.standing(memory) == {"head", "log", "ops"}
+
+    async def test_a_record_of_another_subject_is_swept_from_that(self, memory: Memory, store: Store) -> None:
+        where = memory.records.keys
+        await memory.remember("one", id="a", subject="s", valid_from=1, ttl=60)
+        await memory.remember("two", id="a", subject="t", valid_from=1, ttl=60)
+        assert await store.command("HGETALL", where.subjects) == [b"a", b"t"]
+        assert await store.command("EXISTS", where.subject("s")) == 0
+        await memory.remember("three", id="a", subject="t", valid_from=1)
+        assert await store.command("EXISTS", where.subjects) == 0
+        await memory.remember("four", id="a", subject="t", valid_from=1, ttl=0.001)
+        await self.passed(memory, "a")
+        await self.emptied(memory)
+
+    async def test_a_history_looks_beyond_what_expired(self, memory: Memory) -> None:
+        await memory.remember_all([New(f"old {at}", subject="s", valid_from=at) for at in range(3)])
+        await memory.remember_all(
+            [New(f"{at}", id=f"r{at}", subject="s", valid_from=at, ttl=0.05) for at in range(10, 17)]
+        )
+        await self.passed(memory, "r16")
+        assert [record.text for record in await memory.history("s", 2)] == ["old 2", "old 1"]
+        assert [record.text for record in await memory.history("s", 3)] == ["old 2", "old 1", "old 0"]
+
+    async def test_a_list_that_was_to_end_stays(self, memory: Memory, store: Store) -> None:
+        """As lists of records that expire once did, when nothing said what these were about."""
+        where = memory.records.keys
+        await memory.remember("kept", id="kept", subject="s", valid_from=1, ttl=60)
+        await memory.remember("brief", id="brief", subject="s", valid_from=2, ttl=0.001)
+        await self.passed(memory, "brief")
+        await store.command("DEL", where.subjects)
+        await store.command("ZADD", where.subject("s"), 3, "swept")
+        await store.command("PEXPIRE", where.subject("s"), 60_000)
+        await memory.remember("new", id="new", subject="s", valid_from=0)
+        assert await store.command("PTTL", where.subject("s")) == -1
+        assert await store.command("ZRANGE", where.subject("s"), 0, -1) == [b"new", b"kept", b"brief"]
+        assert [record.text for record in await memory.history("s")] == ["kept", "new"]
+        await memory.records.forget(["new", "kept"])
+        await self.emptied(memory)
+
+    async def test_rows_that_nothing_names_are_left_to_their_list(self, memory: Memory, store: Store) -> None:
+        """Of a path that was written before records that expire were listed with their subjects."""
+        where = memory.records.keys
+        await memory.remember("brief", id="a", subject="s", valid_from=1, ttl=0.05)
+        await memory.remember("kept", id="b", subject="s", valid_from=2, ttl=60)
+        await store.command("DEL", where.subjects)
+        await self.passed(memory, "a")
+        await self.swept(memory)
+        assert [record.text for record in await memory.history("s")] == ["kept"]
+        assert [one.id for one in await memory.records.forget(["b"])] == ["b"]
+        assert await self.standing(memory) == {"head", "log", "ops"}, "it was passed over, and so taken away"
