@@ -23,6 +23,7 @@ from blackboard.claims.shared import SharedEffects
 from blackboard.errors import ConfigError, NotDurable, StoreRegressed
 from blackboard.memory.mentions import KIND as RECORD
 from blackboard.memory.mentions import RecordReferrer
+from blackboard.quantities import whole
 from blackboard.runs.drive import Entry, drive
 from blackboard.runs.hold import hold
 from blackboard.runs.inbox import Answer, Inbox
@@ -46,6 +47,9 @@ __all__ = ["Blackboard", "Listed"]
 S = TypeVar("S", bound=BaseModel)
 
 log = logger("board")
+
+LISTED = ("new", "running", "parked", "finished", "failed", "quarantined")
+"""The statuses that a listing of threads knows."""
 
 PAGE = 200
 """Threads per page of a listing: one round trip for the ids and one for their meta."""
@@ -231,6 +235,7 @@ class Blackboard:
     async def runnable(self, limit: int = 100, *, namespace: str = "checkpoint") -> list[str]:
         """List at most `limit` parked threads that can go on: their signal is there, or their time has come."""
         engine = self.engine(namespace)
+        whole(limit, what="limit", least=0)
         now, found = self.store.server_time() // 1000, list[str]()
         for number in range(keys.SHARDS):
             shard, start = keys.threads(namespace, number), 0
@@ -269,6 +274,10 @@ class Blackboard:
         deleted meanwhile; one that is begun or ends meanwhile may or may not come.
         """
         engine = self.engine(namespace)
+        if status is not None and status not in LISTED:
+            raise ConfigError(
+                f"a listed thread has one of the statuses {', '.join(LISTED)}, not {status!r}", value=status
+            )
         for number in range(keys.SHARDS):
             async for page in members(self.store, keys.threads(namespace, number), PAGE):
                 for listed in await _metas(engine, page):

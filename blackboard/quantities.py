@@ -1,4 +1,4 @@
-"""Durations and sizes as people write them, turned into seconds and bytes."""
+"""Durations, sizes and counts as people write them, turned into seconds, bytes and whole numbers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pydantic import BeforeValidator
 
 from blackboard.errors import ConfigError
 
-__all__ = ["Duration", "Expiry", "Size", "seconds", "size"]
+__all__ = ["LONGEST", "Duration", "Expiry", "Size", "seconds", "size", "whole"]
 
 SHORTEST = 0.001
 """Shortest duration in seconds: servers count expiry in whole milliseconds."""
@@ -64,6 +64,13 @@ def size(value: Any, *, what: str = "a size") -> int:
     if not math.isfinite(amount) or amount != int(amount):
         raise ConfigError(f"{what} must be a whole number of bytes, got {value!r}; {_SIZES}", value=value)
     return int(amount)
+
+
+def whole(value: object, *, what: str = "a count", least: int = 1) -> int:
+    """Return a count as it is; ConfigError (a ValueError) unless it is a whole number of at least `least`."""
+    if type(value) is int and value >= least:
+        return value
+    raise ConfigError(f"{what} must be a whole number of at least {least}, got {value!r}", value=value)
 
 
 def _amount(value: Any) -> float | None:

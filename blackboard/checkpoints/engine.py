@@ -19,7 +19,8 @@ from blackboard.claims import registry
 from blackboard.claims.effect import Effects
 from blackboard.claims.lease import Token
 from blackboard.codec.cipher import Seal, sealed
-from blackboard.errors import BlackboardError, ConfigError, OutcomeUnknown, StoreRegressed, ThreadGone
+from blackboard.errors import BlackboardError, OutcomeUnknown, StoreRegressed, ThreadGone
+from blackboard.quantities import whole
 from blackboard.settings import CheckpointNamespace
 from blackboard.store.client import Store
 from blackboard.store.script import Script
@@ -197,9 +198,7 @@ class Engine:
 
         Reads as many manifests and no contents: one round trip.
         """
-        if type(limit) is not int or limit < 1:
-            raise ConfigError(f"limit must be a whole number of at least 1, got {limit!r}", limit=limit)
-        return await self.reader.history(thread, lineage, limit, before)
+        return await self.reader.history(thread, lineage, whole(limit, what="limit"), before)
 
     async def contents(self, thread: str, manifests: Sequence[Manifest], *, lineage: str = "") -> list[Snapshot]:
         """Read the contents of listed checkpoints and the writes pending on them, each stored item once: one round trip."""

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from blackboard import keys
 from blackboard.checkpoints.manifest import Manifest, Meta, parse
 from blackboard.checkpoints.retention import SLICE
-from blackboard.errors import CheckpointMissing, ConfigError
+from blackboard.errors import CheckpointMissing
+from blackboard.quantities import whole
 from blackboard.store.client import Store
 from blackboard.store.script import Script
 
@@ -86,8 +87,7 @@ class Pruner:
         next prune. Of a thread of more than 1,000 checkpoints it is looked for once an eighth as many were dropped. A kill
         in the middle leaves checkpoints readable or gone, never half.
         """
-        if keep_last < 1:
-            raise ConfigError(f"keep_last must be at least 1, got {keep_last}", value=keep_last)
+        whole(keep_last, what="keep_last")
         where = keys.ThreadKeys.of(self._namespace, thread)
         meta = Meta.of(await self._store.command("HGETALL", where.meta))
         if meta.incarnation is None:

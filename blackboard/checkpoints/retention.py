@@ -11,6 +11,7 @@ from blackboard.checkpoints.commit import shown
 from blackboard.checkpoints.refusal import Asked, refusal
 from blackboard.claims import registry
 from blackboard.claims.lease import Token
+from blackboard.quantities import whole
 from blackboard.store.client import Store
 from blackboard.store.script import Script
 
@@ -105,6 +106,7 @@ class Retention:
 
     async def sweep(self, limit: int = 100) -> int:
         """Remove at most `limit` threads that are overdue and drop their rows; returns how many rows went."""
+        whole(limit, what="limit", least=0)
         now = self._store.server_time() // 1000
         gone: int = 0
         for number in range(keys.SHARDS):

@@ -21,7 +21,7 @@ from blackboard.store.client import Store
 from blackboard.store.script import Script
 from blackboard.telemetry import logger
 
-__all__ = ["Holder", "Lease", "Leases", "Token", "new_owner"]
+__all__ = ["Holder", "Lease", "Leases", "Token", "new_owner", "patience"]
 
 FIRST_POLL, LONGEST_POLL = 0.02, 0.5
 """Seconds between two questions of a waiting acquire: half as long again each time, jittered."""
@@ -184,9 +184,9 @@ class Leases:
         still stand, LeaseLost if the owner id was given up or `ttl` is shorter than the answer takes, StoreRegressed, and as
         `Store.call` does.
         """
-        life, patience = seconds(ttl, what="ttl"), _patience(wait)
-        token = Token(self._namespace, thread, keys.check_id(owner or new_owner(), "owner"), 0)
-        until = time.monotonic() + patience
+        life, longest = seconds(ttl, what="ttl"), patience(wait)
+        token = Token(self._namespace, thread, keys.check_id(new_owner() if owner is None else owner, "owner"), 0)
+        until = time.monotonic() + longest
         poll = FIRST_POLL
         while True:
             try:
@@ -285,9 +285,15 @@ def milliseconds(duration: float) -> int:
     return max(1, round(duration * 1000))
 
 
-def _patience(wait: float | None) -> float:
+def patience(wait: Any) -> float:
+    """Return how long to wait in seconds: not at all, 0 or more seconds (infinity too), or a duration as people write it.
+
+    ConfigError for anything else.
+    """
     if wait is None:
         return 0.0
-    if not wait >= 0:
-        raise ConfigError(f"wait must be 0 or more seconds, got {wait!r}", value=wait)
-    return wait
+    if isinstance(wait, (int, float)) and not isinstance(wait, bool):
+        if not wait >= 0:
+            raise ConfigError(f"wait must be 0 or more seconds, got {wait!r}", value=wait)
+        return float(wait)
+    return seconds(wait, what="wait")

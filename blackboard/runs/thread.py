@@ -17,7 +17,7 @@ from blackboard.checkpoints.manifest import Manifest, Meta
 from blackboard.checkpoints.prune import Pruned, Pruner
 from blackboard.checkpoints.rewind import rewind
 from blackboard.claims.effect import OpenEffect, SettledEffect
-from blackboard.claims.lease import Holder, Leases
+from blackboard.claims.lease import Holder, Leases, patience
 from blackboard.codec import Types, decode, encode
 from blackboard.errors import ConfigError, ThreadGone
 from blackboard.runs.compare import Change, changes
@@ -178,9 +178,7 @@ class Thread:
         Raises TimeoutError if it is not closed by then, ThreadGone if there is no such thread (any more). A thread that
         failed returns the reason; `status` tells the two apart.
         """
-        if not wait >= 0:
-            raise ConfigError(f"wait must be 0 or more seconds, got {wait!r}", value=wait)
-        until, pause = time.monotonic() + wait, FIRST_POLL
+        until, pause = time.monotonic() + patience(wait), FIRST_POLL
         while True:
             reading = await self.engine.read(self.id)
             if reading.snapshot is None and reading.meta.status not in ("none", "new"):
