@@ -11,6 +11,7 @@ from blackboard.checkpoints.commit import shown
 from blackboard.checkpoints.refusal import Asked, refusal
 from blackboard.claims import registry
 from blackboard.claims.lease import Token
+from blackboard.errors import ServerRefused
 from blackboard.quantities import whole
 from blackboard.store.client import Store
 from blackboard.store.script import Script
@@ -82,7 +83,7 @@ class Retention:
         is gone for every reader and the rest goes with the next call or sweep.
         """
         where = keys.ThreadKeys.of(self._namespace, thread)
-        await self.due(thread, self._store.server_time() // 1000, known=True)
+        await self._due_now(thread)
         removing = await self._tombstone(thread, where, "delete", "", drop_unread)
         if removing is None:
             return False
@@ -99,7 +100,7 @@ class Retention:
 
     async def _remove(self, thread: str, mode: Literal["expired", "broken"], which: str) -> None:
         where = keys.ThreadKeys.of(self._namespace, thread)
-        await self.due(thread, self._store.server_time() // 1000, known=True)
+        await self._due_now(thread)
         removing = await self._tombstone(thread, where, mode, which)
         if removing is not None:
             await self._clear(thread, where, removing)
@@ -130,6 +131,14 @@ class Retention:
         """List the thread, or with `known` only move its row, so that a sweep looks at it from then on."""
         only = ("XX",) if known else ()
         await self._store.command("ZADD", keys.threads(self._namespace, keys.shard(thread)), *only, at_ms, thread)
+
+    async def _due_now(self, thread: str) -> None:
+        """Have a sweep end a removal that breaks off; on a full server it is begun all the same, for it frees memory."""
+        try:
+            await self.due(thread, self._store.server_time() // 1000, known=True)
+        except ServerRefused as refused:
+            if refused.ids["code"] != "OOM":
+                raise
 
     async def _overdue(self, shard: str, thread: str) -> int:
         where = keys.ThreadKeys.of(self._namespace, thread)
