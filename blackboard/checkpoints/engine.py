@@ -70,7 +70,7 @@ class Engine:
         self.store, self.namespace, self.policy = store, namespace, policy
         self.seal = Seal.of(namespace, policy.encryption)
         self.outside = Outside(store, artifacts or ArtifactStore(store), namespace, policy=policy, seal=self.seal)
-        self.effects = Effects(store, namespace, self.seal)
+        self.effects = Effects(store, namespace, self.seal, self.judge)
         self.retention = Retention(store, namespace)
         self.reader = Reader(store, namespace, seal=self.seal, outside=self.outside)
         self._entered: dict[str, str] = {}
@@ -305,25 +305,30 @@ class Engine:
 
     async def _refusal(self, asked: Asked, reply: Sequence[Any]) -> BlackboardError:
         error = refusal(asked, reply)
-        if asked.fence is not None and isinstance(error, ThreadGone) and error.ids["why"] == "missing":
-            return await self._missing(asked, error)
+        if asked.fence is not None and isinstance(error, ThreadGone):
+            return await self.judge(error)
         return error
+
+    async def judge(self, gone: ThreadGone) -> BlackboardError:
+        """Return the error, or StoreRegressed if the thread neither expired nor was deleted: the store has lost it."""
+        return await self._missing(gone) if gone.ids.get("why") == "missing" else gone
 
     async def _remembers(self) -> bool:
         """Tell whether every primary still has its epoch, which nothing but the loss of its data takes away."""
         primaries = await self.store.primaries()
         return all([await primary.command("EXISTS", primary.key(keys.EPOCH)) for primary in primaries])
 
-    async def _missing(self, asked: Asked, gone: ThreadGone) -> BlackboardError:
+    async def _missing(self, gone: ThreadGone) -> BlackboardError:
         """Tell a thread that expired from one that the store lost: its row in the thread list and the epoch know."""
-        row = await self.store.command("ZSCORE", keys.threads(asked.namespace, keys.shard(asked.thread)), asked.thread)
+        thread = gone.ids["thread"]
+        row = await self.store.command("ZSCORE", keys.threads(self.namespace, keys.shard(thread)), thread)
         if row is not None and 0 < float(row) <= self.store.server_time() // 1000:
             return gone
         if row is None and await self._remembers():
             return gone
         return StoreRegressed(
-            f"the store has lost thread {asked.thread!r}, which was written and never deleted",
-            namespace=asked.namespace, thread=asked.thread, lost="meta",
+            f"the store has lost thread {thread!r}, which was written and never deleted",
+            namespace=self.namespace, thread=thread, lost="meta",
         )  # fmt: skip
 
 

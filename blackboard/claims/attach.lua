@@ -1,7 +1,7 @@
 -- Notes under which reference the outside world knows an open effect of a thread.
 -- KEYS: meta, effects, effects_open, latest, history
 -- ARGV: fence, incarnation, key, expect, external_ref
--- Returns: {"OK"} | {"OVER", owner, fence, attempt, state} | {"LOST", holder, fence} | {"REGRESSED"} | {"GONE"} | {"CORRUPT"}
+-- Returns: {"OK"} | {"OVER", owner, fence, attempt, state} | {"LOST", holder, fence} | {"REGRESSED"} | {"GONE", why} | {"CORRUPT"}
 -- luacheck: read globals guard records
 local key, expect = ARGV[3], ARGV[4]
 local refusal = guard.thread(KEYS[1], KEYS[4], ARGV[1], ARGV[2])

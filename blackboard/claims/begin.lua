@@ -3,7 +3,7 @@
 -- ARGV: owner, fence, incarnation, key, semantics, fingerprint, op
 -- Returns: {"RUN", attempt, incarnation} | {"DONE", attempt, body} | {"FAILED", attempt, body, state} | {"BUSY", owner, remaining_ms}
 --   | {"UNKNOWN", attempt, started_us, external_ref, fence, owner} | {"MISMATCH", fingerprint}
---   | {"LOST", holder, fence} | {"REGRESSED"} | {"GONE"} | {"CLOSED", status} | {"CORRUPT"}
+--   | {"LOST", holder, fence} | {"REGRESSED"} | {"GONE", why} | {"CLOSED", status} | {"CORRUPT"}
 -- luacheck: read globals guard records
 local owner, fence, key, semantics, fingerprint, op = ARGV[1], ARGV[2], ARGV[4], ARGV[5], ARGV[6], ARGV[7]
 local refusal, incarnation, status = guard.thread(KEYS[1], KEYS[5], fence, ARGV[3])

@@ -6,7 +6,7 @@ whoever carries the effect out, and attach the reference by which they know it a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -25,9 +25,9 @@ from blackboard.claims.outcome import (
     refused,
 )
 from blackboard.claims.record import OpenEffect, Semantics, SettledEffect, SettledState, Settlement, body_kind, pack
-from blackboard.claims.refusal import About, expect, number, text
+from blackboard.claims.refusal import About, Reply, expect, number, text
 from blackboard.codec.cipher import Seal, opened, sealed
-from blackboard.errors import ConfigError
+from blackboard.errors import BlackboardError, ConfigError, ThreadGone
 from blackboard.store.client import Store
 from blackboard.store.script import Script
 
@@ -58,6 +58,9 @@ class Start:
 
 Answer = Start | Refusal
 
+Judge = Callable[[ThreadGone], Awaitable[BlackboardError]]
+"""Tells a thread that is gone from one that the store has lost."""
+
 
 class Effects:
     """The effects of the threads of one namespace. Only the newest holder of a thread may touch its effects.
@@ -68,11 +71,12 @@ class Effects:
     nothing committed yet), StoreRegressed, CorruptValue.
     """
 
-    def __init__(self, store: Store, namespace: str, seal: Seal | None = None) -> None:
+    def __init__(self, store: Store, namespace: str, seal: Seal | None = None, judge: Judge | None = None) -> None:
         keys.threads(namespace, 0)
         self._store = store
         self._namespace = namespace
         self._seal = seal
+        self._judge = judge
 
     async def begin(
         self, token: Token, key: str, *, semantics: Semantics, fingerprint: str, op: str | None = None
@@ -103,7 +107,7 @@ class Effects:
         answer = refused(key, reply)
         if answer is not None:
             return answer
-        expect(about, reply, "RUN")
+        await self._expect(about, reply, "RUN")
         downstream = downstream_key(self._namespace, token.thread, text(reply[2]), key)
         return Start(token, key, number(reply[1]), downstream, semantics, fingerprint, op)
 
@@ -136,7 +140,8 @@ class Effects:
         """Note the reference by which the outside world knows the effect; an Unknown carries it."""
         where = keys.ThreadKeys.of(self._namespace, start.token.thread)
         args = (start.token.fence, start.token.incarnation or "", start.key, _claim(start), check_ref(external_ref))
-        expect(self._about(start.token, start.key), await self._store.call(ATTACH, _settled_keys(where), args), "OK")
+        reply = await self._store.call(ATTACH, _settled_keys(where), args)
+        await self._expect(self._about(start.token, start.key), reply, "OK")
 
     async def resolve(
         self,
@@ -217,7 +222,15 @@ class Effects:
         if body or state == "done":
             body = sealed(self._seal, body, body_kind(state), token.thread, key)
         args = (token.owner, token.fence, token.incarnation or "", key, claim, state, op, body)
-        expect(about, await self._store.call(SETTLE, _settled_keys(where), args), "OK")
+        await self._expect(about, await self._store.call(SETTLE, _settled_keys(where), args), "OK")
+
+    async def _expect(self, about: About, reply: Reply, outcome: str) -> None:
+        try:
+            expect(about, reply, outcome)
+        except ThreadGone as gone:
+            if self._judge is None:
+                raise
+            raise await self._judge(gone) from None
 
     def _about(self, token: Token, key: str) -> About:
         keys.check_id(key, "effect key")

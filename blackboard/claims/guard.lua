@@ -39,7 +39,10 @@ end
 function guard.thread(meta_key, latest_key, fence, incarnation)
   local meta = redis.call('HMGET', meta_key, 'status', 'fence', 'holder', 'incarnation', 'expires')
   if not meta[1] then
-    return {redis.call('EXISTS', latest_key) == 1 and 'REGRESSED' or 'GONE'}
+    if redis.call('EXISTS', latest_key) == 1 then
+      return {'REGRESSED'}
+    end
+    return {'GONE', incarnation ~= '' and 'missing' or ''}
   end
   if guard.expired(meta[5], guard.now()) or meta[1] == 'deleted' or meta[1] == 'new' or not meta[4] then
     return {'GONE'}

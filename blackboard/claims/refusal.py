@@ -20,7 +20,7 @@ from blackboard.errors import (
 if TYPE_CHECKING:
     from blackboard.claims.lease import Token
 
-__all__ = ["About", "expect", "number", "text"]
+__all__ = ["About", "Reply", "expect", "number", "text"]
 
 Reply = Sequence[Any]
 
@@ -109,8 +109,11 @@ def _regressed(about: About, _: Reply) -> BlackboardError:
     return StoreRegressed(f"the store has lost what it had acknowledged about {about}", **about.ids)
 
 
-def _gone(about: About, _: Reply) -> BlackboardError:
-    return ThreadGone(f"thread {about.thread!r} holds nothing: deleted, expired or not begun", **about.ids)
+def _gone(about: About, reply: Reply) -> BlackboardError:
+    why = text(reply[1]) if len(reply) > 1 else ""  # `missing`: something was there, and no tombstone says that it went
+    return ThreadGone(
+        f"thread {about.thread!r} holds nothing: deleted, expired or not begun", why=why or None, **about.ids
+    )
 
 
 def _closed(about: About, reply: Reply) -> BlackboardError:

@@ -1,7 +1,7 @@
 -- Settles an open effect of a thread, or marks its outcome unknown. `expect` is the start of the open record it is about.
 -- KEYS: meta, effects, effects_open, latest, history
 -- ARGV: owner, fence, incarnation, key, expect, state, op, body
--- Returns: {"OK"} | {"OVER", owner, fence, attempt, state} | {"LOST", holder, fence, state} | {"REGRESSED"} | {"GONE"} | {"CORRUPT"}
+-- Returns: {"OK"} | {"OVER", owner, fence, attempt, state} | {"LOST", holder, fence, state} | {"REGRESSED"} | {"GONE", why} | {"CORRUPT"}
 -- luacheck: read globals guard records
 local owner, fence, key, expect = ARGV[1], ARGV[2], ARGV[4], ARGV[5]
 local state, op, body = ARGV[6], ARGV[7], ARGV[8]
