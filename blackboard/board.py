@@ -319,12 +319,12 @@ async def _proven(store: Store, settings: Settings) -> Report | None:
     report = await prove(store)
     if report.regressed:
         raise StoreRegressed(
-            f"the backend has lost data that it had acknowledged: {report.violations}", lost="epoch", report=report
+            f"the backend has lost data that it had acknowledged: {report.told}", lost="epoch", report=report
         )
     if report.violations and "require" in asked.values():
         report.require()
     if report.violations:
-        log.warning("the backend does not keep all that it acknowledges: %s", report.violations)
+        log.warning("the backend does not keep all that it acknowledges: %s", report.told)
     return report
 
 

@@ -75,11 +75,15 @@ class Report:
         """Whether a primary has lost what it once acknowledged: its epoch is absent, another one or older."""
         return any(check.name == "epoch" for check in self.violations)
 
+    @property
+    def told(self) -> str:
+        """Each violation with its server, and what to change, for people."""
+        return "; ".join(f"{check.server}: {check.name}: {check.detail}: {check.mend}" for check in self.violations)
+
     def require(self) -> Report:
         """Return the report, or raise NotDurable (with it as `report`) naming each violation and what to change."""
         if self.violations:
-            said = "; ".join(f"{check.server}: {check.name}: {check.detail}: {check.mend}" for check in self.violations)
-            raise NotDurable(f"the backend does not keep what it acknowledges: {said}", report=self)
+            raise NotDurable(f"the backend does not keep what it acknowledges: {self.told}", report=self)
         return self
 
     def to_dict(self) -> dict[str, Any]:
@@ -222,7 +226,8 @@ def _read_your_write(facts: Facts) -> Check:
 async def _epoch(store: Store, primary: Primary, facts: Facts) -> Check:
     """Compare the sentinel with what is remembered, and advance it if nothing is lost."""
     if facts.read_back is None or "EPOCH" in facts.refusals:
-        return _untried(facts, "epoch", "allow HMGET, HSETNX and HINCRBY, and keys bb:*")
+        tried = _untried(facts, "epoch", "allow HMGET, HSETNX and HINCRBY, and keys bb:*")
+        return replace(tried, verdict="UNKNOWN")  # a user without the permission has lost nothing
     place, found = (store.backend, facts.epoch_key), facts.epoch
     known = _remembered.get(place)
     if known and (found is None or found.life != known.life or found.counter < known.counter):
