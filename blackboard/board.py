@@ -119,16 +119,21 @@ class Blackboard:
         that it had, ServerUnavailable, ConfigError. `proof=False` looks at nothing and is for tools that only read. It can
         be awaited as well as entered, and leaves no task group or cancel scope open in the caller.
         """
+        if settings is not None and not isinstance(settings, Settings):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigError(
+                f"settings must be made by Settings(...) or Settings.load(path, ...), not {settings!r:.200}",
+                value=settings,
+            )
         return Opening(lambda: cls._open(url, settings or Settings.load(), directory, proof))
 
     @classmethod
     async def _open(cls, url: str | None, settings: Settings, directory: str | Path | None, proof: bool) -> Blackboard:
         backend = settings.backend
-        url = url or backend.url
+        url = backend.url if url is None else url
         embedded = None
         if url is None:
-            chosen = directory or backend.directory
-            embedded = await start_embedded(None if chosen is None else Path(chosen))
+            chosen = backend.directory if directory is None else _directory(directory)
+            embedded = await start_embedded(chosen)
             url = embedded.url
         elif directory is not None:
             raise ConfigError(
@@ -299,6 +304,12 @@ class Blackboard:
             assert policy is not None, "a namespace is known, or there is a default"
             self._engines[namespace] = Engine(self.store, namespace, policy, self.artifacts)
         return self._engines[namespace]
+
+
+def _directory(given: str | Path) -> Path:
+    if not isinstance(given, (str, Path)) or not str(given):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigError(f"directory must be a path, not {given!r}; leave it out for the default", value=given)
+    return Path(given)
 
 
 async def _metas(engine: Engine, threads: list[str]) -> list[Listed]:

@@ -42,9 +42,11 @@ class Layer:
 
 def read(path: str | os.PathLike[str]) -> Layer:
     """Read one TOML file; a file that is missing or is not TOML raises ConfigError naming it."""
+    if not isinstance(path, (str, os.PathLike)) or not os.fspath(path):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigError(f"a settings file is named by a path, not {path!r}; give its values as arguments", value=path)
     file = Path(path).expanduser()
     try:
-        return Layer(f"file {file}", tomllib.loads(file.read_text("utf-8")))
+        return Layer(f"file {file}", tomllib.loads(file.read_text("utf-8-sig")))
     except OSError as error:
         raise ConfigError(
             f"settings file {file} cannot be read ({error.strerror}); correct the path or remove it", value=str(path)

@@ -49,6 +49,13 @@ class Backend(Table):
             return url
         raise ConfigError(f"unknown kind of URL {masked(url)!r}; begin it with one of {', '.join(SCHEMES)} and ://")
 
+    @field_validator("directory", mode="before")
+    @classmethod
+    def _some_directory(cls, directory: Any) -> Any:
+        if directory == "":
+            raise ConfigError("a directory must be a path, got ''; leave it out for the default")
+        return directory
+
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
         for name, value in super().__repr_args__():
             yield name, masked(value) if name == "url" and isinstance(value, str) else value

@@ -59,7 +59,7 @@ class Settings(BaseSettings):
     def __init__(self, *, _files: Sequence[Layer] = (), **overrides: Any) -> None:
         below = (_DEFAULTS, *_files)
         above = Layer("argument", overrides)
-        declared = [*merge((*below, above)).get("namespaces", ())]
+        declared = [*(merge((*below, above)).get("namespaces") or ())]
         layers = (*below, environment(PREFIX, OPERATIONAL, declared), above)
         try:
             super().__init__(**merge(layers))

@@ -110,8 +110,15 @@ class Address:
     @classmethod
     def parse(cls, url: str) -> Address:
         """Read a URL, or raise ConfigError that names what is wrong with it, never its password."""
+        if not isinstance(url, str) or not url.strip():  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise _wrong(
+                "it must be text such as redis://host:6379/0, and not empty; leave it out for the embedded server"
+            )
         try:
             parts = urlsplit(url)
+            url.encode()
+        except UnicodeEncodeError:
+            raise _wrong("it holds a lone surrogate; use valid text") from None
         except ValueError:
             raise _wrong("its host cannot be read; percent-encode user and password") from None
         if parts.scheme not in SCHEMES:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from blackboard import Settings
 from blackboard.board import Blackboard
 from blackboard.errors import ConfigError, LeaseHeld
+from blackboard.settings import Backend
 
 from .conftest import Review
 
@@ -57,3 +60,26 @@ async def test_numbers_that_are_none(board: Blackboard, thread: str, number: Any
 async def test_a_status_that_no_thread_has(board: Blackboard) -> None:
     with pytest.raises(ConfigError, match="'runing'"):
         assert [one async for one in board.threads(status="runing")] == []
+
+
+@pytest.mark.parametrize("url", ["", " ", 5])
+async def test_an_empty_url_is_not_the_embedded_server(tmp_path: Path, url: Any) -> None:
+    """As of an environment variable that is not set: the threads would go to another store."""
+    settings = Settings(backend={"directory": tmp_path / "data"})
+    with pytest.raises(ConfigError, match="URL"):
+        async with Blackboard.open(url, settings=settings):
+            pass
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize("settings", ["profile.toml", {}, {"backend": {"url": "redis://host"}}, Backend()])
+def test_settings_that_are_none(settings: Any) -> None:
+    with pytest.raises(ConfigError, match="settings must be made by"):
+        Blackboard.open("redis://host", settings=settings)
+
+
+@pytest.mark.parametrize("directory", ["", 5])
+async def test_directories_that_are_none(directory: Any) -> None:
+    with pytest.raises(ConfigError, match="directory must be a path"):
+        async with Blackboard.open(directory=directory):
+            pass

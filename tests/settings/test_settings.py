@@ -244,3 +244,21 @@ def test_round_trip() -> None:
     assert Settings(**settings.model_dump()) == settings
     assert Settings.model_validate_json(settings.model_dump_json()) == settings
     assert pickle.loads(pickle.dumps(settings)) == settings
+
+
+def test_a_file_with_a_byte_order_mark(tmp_path: Path) -> None:
+    file = tmp_path / "marked.toml"
+    file.write_text('[backend]\nretry_deadline = "3s"\n', "utf-8-sig")
+    assert Settings.load(file).backend.retry_deadline == 3.0
+
+
+@pytest.mark.parametrize("path", [5, None, "", {"backend": {}}])
+def test_what_is_no_file(path: Any) -> None:
+    with pytest.raises(ConfigError, match="a settings file is named by a path"):
+        Settings.load(path)
+
+
+@pytest.mark.parametrize("overrides", [{"namespaces": None}, {"backend": {"directory": ""}}])
+def test_nothing_where_something_is_needed(overrides: Any) -> None:
+    with pytest.raises(ConfigError, match=next(iter(overrides))):
+        Settings.load(**overrides)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import traceback
+from typing import Any
 
 import pytest
 
@@ -44,7 +45,7 @@ def test_groups() -> None:
     [
         ("http://host", "scheme 'http' is unknown; use one of unix, redis, rediss"),
         ("localhost:6379", "use one of unix"),
-        ("", "use one of unix"),
+        ("", "not empty"),
         ("redis://", "write host:port"),
         ("redis://host:0", "port 0"),
         ("redis://host:70000", "from 1 to 65535"),
@@ -95,3 +96,10 @@ def test_no_repr_shows_a_password() -> None:
     address = Address.parse("redis+sentinel://user:secret@host/master?sentinel_password=secret")
     assert "secret" not in f"{address!r} {address}"
     assert "master" in str(address)
+
+
+@pytest.mark.parametrize("url", ["", "  ", 5, b"redis://u:secret@host", "redis://\ud800", None])
+def test_what_is_no_url(url: Any) -> None:
+    with pytest.raises(ConfigError, match="the backend's URL is wrong: it") as caught:
+        Address.parse(url)
+    assert "secret" not in str(caught.value)
