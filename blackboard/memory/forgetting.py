@@ -11,6 +11,7 @@ from blackboard.errors import ConfigError, CorruptValue, OutcomeUnknown
 from blackboard.keys import check_id, path_segments
 from blackboard.memory.filters import Filter, Where, parse
 from blackboard.memory.lease import Place
+from blackboard.memory.listing import at_least_one
 from blackboard.memory.paths import Paths
 from blackboard.memory.receipt import Receipt
 from blackboard.memory.records import Records
@@ -70,12 +71,16 @@ class Selection:
         """Check a selection; ConfigError for none, for more than one kind, and for a filter that is not understood."""
         chosen = parse(where)
         conditions = chosen is not None or subject is not None
+        if not isinstance(everything, bool):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may not be typed
+            raise ConfigError(f"everything is True or False, got {everything!r}", value=everything)
         if (ids is not None) + conditions + everything != 1:
             raise ConfigError(
                 "say what is to be forgotten: ids, or where and subject, or everything=True; "
                 f"got ids={ids!r}, where={where!r}, subject={subject!r}, everything={everything!r}"
             )
         if ids is not None:
+            if not isinstance(ids, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise ConfigError(f"ids are one record id or several, got {ids!r}", value=ids)
             named = [ids] if isinstance(ids, str) else [*ids]
             return cls(ids=tuple(dict.fromkeys(check_id(one, "record id") for one in named)))
         return cls(where=chosen, subject=None if subject is None else check_id(subject, "subject"))
@@ -158,6 +163,7 @@ async def finish(records: Records, grace: float = GRACE) -> list[Receipt]:
 
 async def receipts(records: Records, limit: int = 100) -> list[Receipt]:
     """Read the newest receipts of a path, the newest first."""
+    at_least_one(limit)
     rows = await records.store.command("XREVRANGE", records.keys.receipts, "+", "-", "COUNT", limit)
     return [Receipt.parse(dict(zip(told[::2], told[1::2], strict=True))[b"receipt"]) for _, told in rows]
 

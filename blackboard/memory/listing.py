@@ -12,7 +12,7 @@ from blackboard.memory.filters import Where, parse
 from blackboard.memory.record import Record, Token
 from blackboard.memory.records import Change, Records
 
-__all__ = ["Changes", "Page", "changes", "count", "history", "page"]
+__all__ = ["Changes", "Page", "at_least_one", "changes", "count", "history", "page"]
 
 
 SIZE = 500
@@ -58,6 +58,8 @@ async def page(records: Records, where: Where | None, limit: int, after: int) ->
     """Read at most `limit` records that a filter holds for, after a place."""
     chosen = parse(where)
     at_least_one(limit)
+    if type(after) is not int or after < 0:
+        raise ConfigError(f"after is 0, or `after` of the page before unless that is None; got {after!r}", value=after)
     found: list[Record] = []
     place = after
     while rows := await records.rows(place, limit if chosen is None else max(limit, SIZE)):
@@ -87,6 +89,7 @@ async def history(records: Records, subject: str, limit: int) -> list[Record]:
 async def changes(records: Records, after: Token | None, limit: int) -> Changes:
     """Read what the log says after a token."""
     at_least_one(limit)
+    after = Token.checked(after, "after")
     tail = await records.tail(0 if after is None else after, limit)
     return Changes(tail.changes, tail.token, tail.gap, tail.more)
 

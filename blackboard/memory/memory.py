@@ -171,6 +171,7 @@ class Memory:
             min_score=min_score, diversity=diversity, recency=recency, importance=importance, lexical=lexical,
             context=context, embedding=embedding, explain=explain,
         )  # fmt: skip
+        at_least = Token.checked(at_least, "at_least")
         others = await self.paths.below(self.records.path, MOST_PATHS) if below else []  # one too many is refused
         if served(self.records.policy):
             from blackboard.memory import nearest
@@ -257,6 +258,8 @@ class Memory:
         """
         from blackboard.memory.survivors import look
 
+        if not isinstance(receipt, Receipt):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may not be typed
+            raise ConfigError(f"{receipt!r:.80} is no receipt; make one of its text by Receipt.parse", value=receipt)
         held: list[str] = []
         if self._views is not None and receipt.path == self.path and not served(self.records.policy):
             frame = await self.view().refresh()

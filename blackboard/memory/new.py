@@ -18,9 +18,24 @@ from blackboard.memory.record import Metadata, Record, Scalar
 from blackboard.quantities import seconds
 from blackboard.settings import MemoryNamespace
 
-__all__ = ["Body", "Edit", "Labels", "Life", "New", "Said", "microseconds"]
+__all__ = [
+    "Body",
+    "Edit",
+    "Labels",
+    "Life",
+    "New",
+    "Said",
+    "beginning",
+    "check_text",
+    "labelled",
+    "microseconds",
+    "said",
+    "weight",
+]
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+FURTHEST = 1 << 58
+"""Most µs from 1970 to a time: every datetime is nearer."""
 
 Life = float | str | timedelta | None
 """How long a record is kept after its last write: a duration, None for ever, `policy` as its namespace says, `keep` as before."""
@@ -92,7 +107,7 @@ class Body:
             subject=None if new.subject is None else check_id(new.subject, "subject"),
             metadata=labelled(new.metadata or {}),
             importance=weight(new.importance),
-            valid_from=None if new.valid_from is None else microseconds(new.valid_from),
+            valid_from=None if new.valid_from is None else beginning(new.valid_from),
             ttl=life(new.ttl, policy),
             pinned=flag(new.pinned),
         )
@@ -109,7 +124,7 @@ class Body:
             subject=stored.subject,
             metadata=stored.metadata if edit.metadata is None else labelled(edit.metadata),
             importance=stored.importance if edit.importance is None else weight(edit.importance),
-            valid_from=stored.valid_from if edit.valid_from is None else microseconds(edit.valid_from),
+            valid_from=stored.valid_from if edit.valid_from is None else beginning(edit.valid_from),
             ttl=ttl if edit.ttl == "keep" else life(edit.ttl, policy),
             pinned=stored.pinned if edit.pinned is None else flag(edit.pinned),
             without="keep" if text == stored.text else "pend",
@@ -168,13 +183,24 @@ def flag(pinned: bool) -> bool:
 
 def microseconds(moment: datetime | int) -> int:
     """Return a time in µs since 1970; a datetime must say which time zone it is in."""
+    since = moment
     if isinstance(moment, datetime):
         if moment.utcoffset() is None:
             raise ConfigError(f"{moment!r} has no time zone; say which, such as tzinfo=timezone.utc", value=moment)
-        return (moment - EPOCH) // timedelta(microseconds=1)
-    if type(moment) is not int or abs(moment) >= 1 << 56:
+        since = (moment - EPOCH) // timedelta(microseconds=1)
+    if type(since) is not int or abs(since) > FURTHEST:
         raise ConfigError(f"a time is a datetime with a time zone, or µs since 1970; got {moment!r}", value=moment)
-    return moment
+    return since
+
+
+def beginning(moment: datetime | int) -> int:
+    """Return a time from which something is valid, in µs, as it can be sorted: the last 64-bit float that is not after it.
+
+    That is the time itself from 1684 to 2255, and for whole seconds in every year of a datetime; else it is within 32 µs.
+    """
+    since = microseconds(moment)
+    near = float(since)
+    return int(near if near <= since else math.nextafter(near, -math.inf))
 
 
 def labelled(metadata: Labels) -> dict[str, Scalar | tuple[Scalar, ...]]:

@@ -35,10 +35,17 @@ class Token:
     @classmethod
     def parse(cls, text: str) -> Token:
         """Read what `str` has written; ConfigError if it is anything else."""
-        incarnation, dot, seq = text.partition(".")
+        incarnation, dot, seq = text.partition(".") if type(text) is str else ("", "", "")
         if not (dot and incarnation.isascii() and incarnation.isdigit() and seq.isascii() and seq.isdigit()):
             raise ConfigError(f"a token is <incarnation>.<seq>, as it was returned; got {text!r}", value=text)
         return cls(int(incarnation), int(seq))
+
+    @classmethod
+    def checked(cls, token: Token | None, what: str) -> Token | None:
+        """Return a token, or None, unchanged; ConfigError for anything else, its text included."""
+        if token is None or isinstance(token, cls):
+            return token
+        raise ConfigError(f"{what} is a token, got {token!r}; make one of its text by Token.parse", value=token)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any, cast
+
+from pydantic import BaseModel
 
 from blackboard.errors import ConfigError, EmbedderFailed, RecordConflict, RecordMissing
 from blackboard.memory.embedder import Embedder, Space, checked, embedded, pack
@@ -23,6 +26,7 @@ async def remember(
     records: Records, paths: Paths, embedder: Embedder | None, items: Iterable[Said | New]
 ) -> list[Record]:
     """Store items in their order; all are checked, and the embedder is asked once for all, before the first is written."""
+    _several(items)
     new = [item if isinstance(item, New) else New(item) for item in items]
     bodies = [Body.of(item, records.policy) for item in new]
     if not bodies:
@@ -31,6 +35,15 @@ async def remember(
     bodies = await _with_vectors(records, embedder, bodies, [item.embedding for item in new])
     await paths.enter(records.path)
     return await records.put_all(bodies)
+
+
+def _several(items: Any) -> None:
+    """Refuse a single thing: the letters of a text could be remembered one by one."""
+    if isinstance(items, (str, bytes, Mapping, BaseModel)) or not isinstance(items, Iterable):
+        raise ConfigError(
+            f"what is remembered at once is a list of texts, models or New, got {cast('object', items)!r:.80}; remember takes one of them",
+            value=type(items).__name__,
+        )
 
 
 async def update(records: Records, embedder: Embedder | None, id: str, edit: Edit, expected: int) -> Record:

@@ -84,6 +84,9 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"valid_from": datetime(2026, 1, 1)}, "no time zone"),  # noqa: DTZ001
     ({"valid_from": "yesterday"}, "a time is a datetime"),
     ({"valid_from": 1.5}, "a time is a datetime"),
+    ({"valid_from": True}, "a time is a datetime"),
+    ({"valid_from": 1 + (1 << 58)}, "a time is a datetime"),
+    ({"valid_from": -(10**30)}, "a time is a datetime"),
     ({"ttl": 0}, "ttl must be longer than 0"),
     ({"ttl": -1}, "ttl"),
     ({"ttl": "soon"}, "ttl is not readable"),
@@ -102,6 +105,18 @@ async def test_bad_input_is_refused_and_nothing_is_written(
     assert isinstance(error.value, ValueError)
     assert [key for key in await all_keys(board.store) if path.partition("/")[0] in key] == []
     assert path.partition("/")[0].encode() not in await board.store.command("ZRANGE", "bb:memory:memory:tops", 0, -1)
+
+
+async def letters() -> AsyncIterator[str]:
+    yield "a"
+
+
+@pytest.mark.parametrize("items", ["hello", b"hi", {"a": 1}, New("x"), Pet(name="Rex"), None, 5, letters()], ids=repr)
+async def test_a_single_thing_is_no_batch(board: Blackboard, path: str, items: Any) -> None:
+    """The letters of a text are not remembered one by one."""
+    with pytest.raises(ConfigError, match="what is remembered at once is a list .* remember takes one of them"):
+        await board.memory(path).remember_all(items)
+    assert await board.memory(path).count() == 0
 
 
 @pytest.mark.parametrize("path", ["", "a//b", "/a", [], ["a", ""], "x" * 1025, "\ud800"])
@@ -124,6 +139,21 @@ async def test_other_arguments_are_checked(board: Blackboard, path: str) -> None
             await memory.history("s", limit=wrong)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="importance"):
         await memory.update(done.id, expected=1, importance=2)
+        with pytest.raises(ConfigError, match="limit must be"):
+            await memory.changes(limit=wrong)  # type: ignore[arg-type]
+        with pytest.raises(ConfigError, match="limit must be"):
+            await memory.receipts(limit=wrong)  # type: ignore[arg-type]
+    for place in (-1, True, None, "1", 1.5):
+        with pytest.raises(ConfigError, match="after is 0, or `after` of the page before"):
+            await memory.list(after=place)  # type: ignore[arg-type]
+    for token in (str(done.token), 1, (1, 1)):
+        with pytest.raises(ConfigError, match=r"after is a token, got .* Token\.parse"):
+            await memory.changes(after=token)  # type: ignore[arg-type]
+        with pytest.raises(ConfigError, match=r"at_least is a token, got .* Token\.parse"):
+            await memory.recall("x", at_least=token)  # type: ignore[arg-type]
+    for receipt in (None, "{}", 5):
+        with pytest.raises(ConfigError, match="is no receipt"):
+            await memory.verify_forgotten(receipt)  # type: ignore[arg-type]
     filters: list[dict[str, object]] = [{}, {"$gt": 1}, {"x": {"near": 1}}]
     for where in filters:
         with pytest.raises(ConfigError):
@@ -169,9 +199,43 @@ async def test_times_of_every_kind(board: Blackboard, path: str) -> None:
         (datetime(1970, 1, 1, 0, 0, 1, 5, tzinfo=UTC), 1_000_005),
         (datetime(1970, 1, 1, 2, tzinfo=timezone(timedelta(hours=2))), 0),
         (datetime(1503, 1, 1, tzinfo=UTC), -14_737_161_600_000_000),
+        (datetime.min.replace(tzinfo=UTC), -62_135_596_800_000_000),
+        (datetime.max.replace(tzinfo=UTC, microsecond=0), 253_402_300_799_000_000),
         (123, 123),
+        (2**53, 2**53),
+        (2**53 + 1, 2**53),
+        (-(2**53) - 1, -(2**53) - 2),
     ):
         assert (await memory.remember(str(given), valid_from=given)).valid_from == meant
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 0, 2), (1, 2, 0)])
+async def test_times_far_away_are_put_in_order(board: Blackboard, path: str, order: tuple[int, ...]) -> None:
+    """Where floats lie further apart than microseconds: each is valid from its own whole second on, to the microsecond."""
+    memory = board.memory(path)
+    begins = [datetime.min, datetime(1500, 1, 1), datetime.max.replace(microsecond=0)]  # noqa: DTZ001, DTZ901
+    moments = [one.replace(tzinfo=UTC) for one in begins]
+    for at in order:
+        await memory.remember(f"age {at}", subject="age", valid_from=moments[at])
+    assert [one.text for one in await memory.history("age")] == ["age 2", "age 1", "age 0"]
+    just = timedelta(microseconds=1)
+    for asked, valid in (
+        (moments[0], 0), (moments[1] - just, 0), (moments[1], 1), (moments[2] - just, 1), (moments[2], 2),
+        (datetime.max.replace(tzinfo=UTC), 2),
+    ):  # fmt: skip
+        found = await memory.recall("age", subject="age", as_of=asked)
+        assert [hit.record.text for hit in found] == [f"age {valid}"]
+    assert (await memory.verify()).ok
+
+
+async def test_nothing_is_valid_from_later_than_was_said(board: Blackboard, path: str) -> None:
+    """Microseconds that floats cannot tell apart are one moment, of which the last said counts; verify agrees."""
+    memory, last = board.memory(path), datetime.max.replace(tzinfo=UTC)
+    for at in (3, 1, 2):
+        await memory.remember(f"end {at}", subject="end", valid_from=last - timedelta(microseconds=at))
+    found = await memory.recall("end", subject="end", as_of=last)
+    assert [(hit.record.text, hit.record.valid_from) for hit in found] == [("end 2", 253_402_300_799_999_968)]
+    assert (await memory.verify()).ok
 
 
 @pytest.mark.parametrize(
@@ -270,9 +334,9 @@ async def test_memories_of_one_path_share_what_is_known(board: Blackboard, path:
 
 async def test_a_token_is_text_and_back() -> None:
     assert Token.parse(str(Token(17, 4))) == Token(17, 4)
-    for wrong in ("", "17", "17.", ".4", "17.x", "-1.4", "17.4.5", "１.2"):
+    for wrong in ("", "17", "17.", ".4", "17.x", "-1.4", "17.4.5", "１.2", None, 17, b"17.4"):
         with pytest.raises(ConfigError):
-            Token.parse(wrong)
+            Token.parse(wrong)  # type: ignore[arg-type]
 
 
 async def test_a_store_that_lost_everything(tmp_path: Path) -> None:
