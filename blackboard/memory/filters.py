@@ -214,9 +214,32 @@ def parse(where: Where | None) -> Filter | None:
     characters and is taken literally; names that begin with ``$`` or are called all, any or not need the objects
     (`Eq("all", 1)`). Raises ConfigError, a ValueError, for whatever is not understood, an empty filter included.
     """
-    if where is None or isinstance(where, Filter):
-        return where
-    return _parsed(where, 0)
+    return None if where is None else _shallow(_parsed(where, 0))
+
+
+def _shallow(where: Filter) -> Filter:
+    """Refuse a tree of objects that is too deep to be gone through: a dict of the greatest depth makes two levels of each."""
+    level = [where]
+    for _ in range(2 * DEEPEST + 3):
+        level = [*{id(part): part for one in level for part in _parts(one)}.values()]
+        if not level:
+            return where
+    raise ConfigError(f"a filter may be nested {DEEPEST} deep", value=DEEPEST)
+
+
+def _parts(where: Filter) -> Sequence[Filter]:
+    match where:
+        case All() | Any():
+            return where.filters
+        case Not():
+            return (where.filter,)
+        case Eq() | In() | Range() | Exists():
+            return ()
+        case _:
+            raise ConfigError(
+                f"{type(where).__name__} is no filter that is known here; make it of All, Any, Not, Eq, In, Range and Exists",
+                value=where,
+            )
 
 
 def _parsed(where: object, depth: int) -> Filter:

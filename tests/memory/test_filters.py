@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any as Whatever
 
 import pytest
@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from blackboard.errors import ConfigError
-from blackboard.memory.filters import All, Any, Eq, Exists, Filter, In, Not, Range, parse
+from blackboard.memory.filters import DEEPEST, All, Any, Eq, Exists, Filter, In, Not, Range, parse
 from blackboard.memory.record import Metadata
 
 
@@ -117,6 +117,46 @@ def test_bounds_hold_for_one_and_the_same_value() -> None:
 )
 def test_range(bounds: dict[str, object], value: object, within: bool) -> None:
     assert holds({"n": bounds}, n=value) is within
+
+
+@pytest.mark.parametrize(
+    "wrap", [Not, lambda one: All((one,)), lambda one: Any((one, Exists("y")))], ids=["not", "all", "any"]
+)
+def test_objects_nested_too_deep_are_refused(wrap: Callable[[Filter], Filter]) -> None:
+    """However they came about, and whoever goes through them: refused before anything does."""
+    for depth, refused in ((DEEPEST, False), (3 * DEEPEST, True), (20_000, True)):
+        where: Filter = Eq("x", 1)
+        for _ in range(depth):
+            where = wrap(where)
+        if refused:
+            with pytest.raises(ConfigError, match="nested 32 deep"):
+                parse(where)
+            with pytest.raises(ConfigError, match="nested 32 deep"):
+                parse({"all": [where]})
+        else:
+            assert holds(where, x=1)
+
+
+def test_the_deepest_dict() -> None:
+    """Each level of a dict of several names is two of objects."""
+    where: dict[str, object] = {"x": {"in": [1], "exists": True}, "y": 1}
+    for _ in range(DEEPEST):
+        where = {"all": [where], "x": 1}
+    assert holds(where, x=1, y=1)
+    with pytest.raises(ConfigError, match="nested 32 deep"):
+        parse({"not": where})
+
+
+def test_a_filter_of_somebody_else() -> None:
+    """Filters are answered by columns as well as one by one, so that only those that are known are taken."""
+
+    class Odd(Filter):
+        def matches(self, metadata: Metadata) -> bool:
+            return True
+
+    for where in (Odd(), Not(Odd()), All((Eq("x", 1), Odd()))):
+        with pytest.raises(ConfigError, match="Odd is no filter that is known here"):
+            parse(where)
 
 
 def test_missing_names() -> None:
