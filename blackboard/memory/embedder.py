@@ -19,13 +19,17 @@ if TYPE_CHECKING:
     Floats = npt.NDArray[np.float32]
     Made = Sequence[Sequence[float]] | npt.NDArray[Any]
 
-__all__ = ["Embedder", "Metric", "Space", "checked", "embedded", "for_settings", "pack", "unpack"]
+__all__ = ["Embedder", "Metric", "Space", "checked", "embedded", "for_settings", "pack", "unpack", "whole"]
 
 Metric = Literal["cosine", "dot", "l2"]
 """How vectors of a space are compared: by direction, by inner product, by distance."""
 
 LARGEST = 8192
 """Most numbers of one vector."""
+ROUNDED = 0.01
+"""How far from 1 the length of a vector in 16-bit numbers may be; rounding moves it by a tenth of that at most."""
+LONGEST = 2.0**62
+"""Greatest length of a vector that is compared as it is: products and squared distances of two stay below 2^128."""
 
 
 class Embedder(Protocol):
@@ -113,7 +117,7 @@ def checked(vectors: Made, space: Space, count: int) -> Floats:
     """Return `count` vectors as an array of shape (count, dimension), of unit length where directions are compared.
 
     Raises EmbeddingInvalid, naming the vector by its position, for a wrong count or dimension, a number that is not
-    finite or too large for 32 bits, and a zero vector in a cosine space.
+    finite or too large for 32 bits, a zero vector in a cosine space, and in another one a vector too long to be compared.
     """
     import numpy as np
 
@@ -133,10 +137,11 @@ def checked(vectors: Made, space: Space, count: int) -> Floats:
     with np.errstate(over="ignore"):
         floats = given.astype(np.float32)
     _refuse(np.asarray(~np.isfinite(floats).all(axis=1)), "holds a number that is not finite", space)
-    if space.metric != "cosine":
-        return floats
     wide = floats.astype(np.float64)
     lengths = np.linalg.norm(wide, axis=1, keepdims=True)
+    if space.metric != "cosine":
+        _refuse(lengths[:, 0] > LONGEST, f"is longer than {LONGEST:.2g}, so that comparing it leaves 32 bits", space)
+        return floats
     _refuse(lengths[:, 0] == 0, "is zero, which has no direction to compare", space)
     unit: Floats = (wide / lengths).astype(np.float32)
     return unit
@@ -164,6 +169,18 @@ def unpack(data: bytes, space: Space) -> Floats:
             model=space.model,
         )
     return np.frombuffer(data, kind).astype(np.float32)
+
+
+def whole(vector: Floats, space: Space) -> None:
+    """Refuse a stored vector that `checked` and `pack` cannot have made: EmbeddingInvalid."""
+    import numpy as np
+
+    length = float(np.linalg.norm(vector.astype(np.float64)))
+    if not (abs(length - 1) <= ROUNDED if space.metric == "cosine" else length <= LONGEST):
+        expected = "1" if space.metric == "cosine" else f"at most {LONGEST:.2g}"
+        raise EmbeddingInvalid(
+            f"{space.model}: a vector has the length {length:.4g} instead of {expected}", model=space.model
+        )
 
 
 def _stored(space: Space) -> str:

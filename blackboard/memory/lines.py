@@ -5,15 +5,19 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Annotated, Any, BinaryIO, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, TypeAdapter, ValidationError
 
 from blackboard import codec
-from blackboard.errors import ConfigError
-from blackboard.memory.new import Body, labelled
+from blackboard.errors import ConfigError, CorruptValue, EmbeddingInvalid
+from blackboard.keys import check_id
+from blackboard.memory.embedder import Space, unpack, whole
+from blackboard.memory.new import Body, beginning, labelled, microseconds, said, weight
 from blackboard.memory.stored import Stored
+from blackboard.quantities import LONGEST
+from blackboard.settings import MemoryNamespace
 
 __all__ = ["FORMAT", "VERSION", "End", "Header", "Line", "RecordLine", "checked", "records"]
 
@@ -67,7 +71,7 @@ class RecordLine(_Line):
     valid_from: int
     valid_until: int | None = None
     superseded_by: str | None = None
-    ttl: int | None = None
+    ttl: Annotated[int, Field(ge=1, le=round(LONGEST * 1000))] | None = None
     pinned: bool = False
     vector: Base64 = b""
 
@@ -84,14 +88,23 @@ class RecordLine(_Line):
             ttl=stored.ttl, pinned=record.pinned, vector=(stored.vector or b"") if vectors else b"",
         )  # fmt: skip
 
-    def body(self, space: str | None, *, embeds: bool) -> Body:
-        """Say what is to be stored; without a space that fits, the vector is left to be made if somebody embeds."""
+    def body(self, policy: MemoryNamespace, space: Space | None, *, embeds: bool) -> Body:
+        """Say what is to be stored; without a space that fits, the vector is left to be made if somebody embeds.
+
+        Raises ConfigError, EmbeddingInvalid or CorruptValue for what could not have been remembered.
+        """
         keeps = bool(self.vector) and space is not None
+        if keeps and space is not None:
+            whole(unpack(self.vector, space), space)
+        if self.value:
+            codec.decode(self.value)
         return Body(
-            self.text, self.value, id=self.id, subject=self.subject, metadata=labelled(self.metadata),
-            importance=self.importance, valid_from=self.valid_from, ttl=self.ttl, pinned=self.pinned,
-            created=self.created, vector=self.vector if keeps else None, space=space if keeps and space else "",
-            without="pend" if embeds else "none",
+            said(self.text, policy)[0], self.value, id=check_id(self.id, "record id"),
+            subject=None if self.subject is None else check_id(self.subject, "subject"),
+            metadata=labelled(self.metadata), importance=weight(self.importance),
+            valid_from=beginning(self.valid_from), ttl=self.ttl, pinned=self.pinned,
+            created=microseconds(self.created), vector=self.vector if keeps else None,
+            space=space.text() if keeps and space is not None else "", without="pend" if embeds else "none",
         )  # fmt: skip
 
 
@@ -108,8 +121,11 @@ Line = Annotated[Header | RecordLine | End, Field(discriminator="line")]
 _LINES: TypeAdapter[Header | RecordLine | End] = TypeAdapter(Line)
 
 
-def checked(file: BinaryIO) -> Header:
-    """Read a whole file and return its header; ConfigError names the line that is wrong and what to do."""
+def checked(file: BinaryIO, admit: Callable[[Header, RecordLine], object]) -> Header:
+    """Read a whole file and return its header; ConfigError names the line that is wrong and what to do.
+
+    `admit` is shown every record, and raises what `RecordLine.body` does for one that could not be stored.
+    """
     name = getattr(file, "name", "the file")
     header, end, count, seal = None, None, 0, hashlib.sha256()
     for number, (data, line) in enumerate(_numbered(file, name), 1):
@@ -117,12 +133,16 @@ def checked(file: BinaryIO) -> Header:
             raise _wrong(name, number, "it is not where such a line stands", "give one whole file that was exported")
         if isinstance(line, Header):
             header = _known(line, name)
-        elif isinstance(line, RecordLine):
-            count += 1
-        else:
+        elif isinstance(line, End):
             end = line
             if (line.count, line.sha256) != (count, seal.hexdigest()):
                 raise _wrong(name, number, "the lines before it are not those that were written", "export anew")
+        elif header is not None:
+            count += 1
+            try:
+                admit(header, line)
+            except (ConfigError, CorruptValue, EmbeddingInvalid) as error:
+                raise _wrong(name, number, f"record {line.id!r:.80}: {error}", "leave it out, or mend it") from error
         seal.update(data)
     if header is None or end is None:
         raise ConfigError(f"{name} is cut: its last line is missing; export anew", value=name)
@@ -142,10 +162,9 @@ def _numbered(file: BinaryIO, name: str) -> Iterator[tuple[bytes, Header | Recor
         number += 1
         try:
             line = _LINES.validate_json(data)
-            if isinstance(line, RecordLine):
-                labelled(line.metadata)
-        except (ValidationError, ConfigError) as error:
-            told = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
+        except ValidationError as error:
+            first = error.errors()[0]
+            told = f"{'.'.join(map(str, first['loc'][1:]))}: {first['msg']}".removeprefix(": ")
             raise _wrong(name, number, told, "give a file that was exported from a memory") from None
         yield data, line
 

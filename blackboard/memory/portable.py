@@ -6,12 +6,13 @@ import hashlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import BinaryIO, Literal
+from typing import Any, BinaryIO, Literal
 
 from blackboard.errors import ConfigError
 from blackboard.keys import path_segments
 from blackboard.memory.embedder import Embedder, Space
 from blackboard.memory.lines import FORMAT, VERSION, End, Header, RecordLine, checked, records
+from blackboard.memory.new import Body
 from blackboard.memory.paths import Paths
 from blackboard.memory.records import Records
 from blackboard.memory.sets import ready
@@ -66,9 +67,17 @@ async def import_(
 
     Vectors are taken over if they are of the embedder's space; else the records are to be embedded when the path is tended.
     """
+    if existing not in ("refuse", "keep", "replace"):
+        raise ConfigError(f"existing is refuse, keep or replace, got {existing!r}", value=existing)
+    _readable(file)
     start = file.tell()
-    header = checked(file)
-    space = None if embedder is None else Space.of(embedder).text()
+    space = None if embedder is None else Space.of(embedder)
+
+    def body(header: Header, line: RecordLine) -> Body:
+        fits = space is not None and space.text() == header.space
+        return line.body(target.policy, space if fits else None, embeds=space is not None)
+
+    header = checked(file, body)
     file.seek(start)
     if existing == "refuse":
         await _refuse(target, file)
@@ -82,10 +91,18 @@ async def import_(
             there = {one.record.id for one in await target.fetch([line.id for line in page]) if one is not None}
             kept += len(there)
             page = [line for line in page if line.id not in there]
-        fitting = space if space == header.space else None
-        await target.put_all([line.body(fitting, embeds=embedder is not None) for line in page])
+        await target.put_all([body(header, line) for line in page])
         stored += len(page)
     return Imported(stored, kept)
+
+
+def _readable(file: Any) -> None:
+    """Refuse what is not a file of bytes that can be read more than once."""
+    if not (hasattr(file, "seekable") and file.seekable() and isinstance(file.readline(0), bytes)):
+        raise ConfigError(
+            f"an import reads a file of bytes twice, such as open(path, 'rb') or io.BytesIO, got {type(file).__name__}",
+            value=type(file).__name__,
+        )
 
 
 async def _refuse(target: Records, file: BinaryIO) -> None:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from blackboard.errors import ConfigError, CorruptValue, EmbedderFailed, EmbeddingInvalid
-from blackboard.memory.embedder import Embedder, Metric, Space, checked, embedded, for_settings, pack, unpack
+from blackboard.memory.embedder import Embedder, Metric, Space, checked, embedded, for_settings, pack, unpack, whole
 from blackboard.settings import Embedding
 
 COSINE, L2 = Space("m", 3), Space("m", 3, "l2")
@@ -79,6 +79,41 @@ def test_space_that_is_not_readable(text: str) -> None:
 def test_vectors_are_refused(vectors: Any, message: str) -> None:
     with pytest.raises(EmbeddingInvalid, match=message):
         checked(vectors, COSINE, 1)
+
+
+@pytest.mark.parametrize("metric", ["dot", "l2"])
+def test_vectors_too_long_to_be_compared_are_refused(metric: Metric) -> None:
+    """Their products and distances would be infinite, and what is not a number is found by nobody."""
+    space = Space("m", 3, metric)
+    for row in ([1e38, 0, 0], [3e18, 3e18, 3e18], [-1e19, 0, 0]):
+        with pytest.raises(EmbeddingInvalid, match=r"vector 1 is longer than 4\.6e\+18"):
+            checked([[1, 0, 0], row], space, 2)
+    longest = checked([[4.6e18, 0, 0], [-4.6e18, 0, 0]], space, 2)
+    with np.errstate(over="raise"):
+        assert np.isfinite(longest @ longest[0]).all()
+        assert np.isfinite(((longest - longest[0]) ** 2).sum(axis=1)).all()
+    assert checked([[1e38, 0, 0]], COSINE, 1).tolist() == [[1, 0, 0]]
+
+
+@given(st.lists(st.floats(-(2.0**100), 2.0**100), min_size=3, max_size=3))
+def test_stored_vectors_are_whole(row: list[float]) -> None:
+    for space in (COSINE, L2):
+        try:
+            made = checked([row], space, 1)
+        except EmbeddingInvalid:
+            continue
+        whole(unpack(pack(made, space)[0], space), space)
+
+
+@pytest.mark.parametrize(
+    "wrong", [[0.0, 0.0, 0.0], [1.0, 1.0, 0.0], [0.5, 0.0, 0.0], [math.nan, 1.0, 0.0], [math.inf, 0, 0]]
+)
+def test_stored_vectors_that_nobody_made(wrong: list[float]) -> None:
+    with pytest.raises(EmbeddingInvalid, match="m: a vector has the length .* instead of 1"):
+        whole(np.array(wrong, np.float32), COSINE)
+    if not math.isfinite(sum(wrong)):
+        with pytest.raises(EmbeddingInvalid, match="instead of at most"):
+            whole(np.array(wrong, np.float32), L2)
 
 
 def test_the_wrong_one_of_several_is_named() -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import io
 import json
+import os
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -130,6 +134,88 @@ async def test_a_damaged_file_stores_nothing(store: Store, damage: Any, said: st
         await other.import_(io.BytesIO(b"".join(damage(lines))))
     assert await other.count() == 0
     assert await store.command("EXISTS", other.records.keys.head) == 0
+
+
+def sealed(lines: list[dict[str, Any]]) -> bytes:
+    """Spell lines as somebody else's export could: with a count and a digest that fit."""
+    body = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
+    count = sum(line["line"] == "record" for line in lines)
+    end = {"line": "end", "count": count, "sha256": hashlib.sha256(body).hexdigest()}
+    return body + json.dumps(end).encode() + b"\n"
+
+
+def packed(values: Any, kind: Any = np.float16) -> str:
+    return base64.b64encode(np.asarray(values, kind).tobytes()).decode()
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"id": ""}, "record id must have 1 to 1024 bytes"),
+        ({"id": "x" * 1025}, "record id must have"),
+        ({"text": ""}, "nothing to remember"),
+        ({"text": " \n"}, "nothing to remember"),
+        ({"text": "x" * (1 << 20)}, "longer than text_limit"),
+        ({"text": 5}, "text"),
+        ({"subject": ""}, "subject must have"),
+        ({"subject": "x" * 1025}, "subject must have"),
+        ({"importance": 1.5}, "importance must be a number from 0 to 1"),
+        ({"importance": -0.5}, "importance"),
+        ({"importance": None}, "importance"),
+        ({"ttl": 0}, "ttl"),
+        ({"ttl": -5}, "ttl"),
+        ({"ttl": 1 << 60}, "ttl"),
+        ({"ttl": 10**400}, "ttl"),
+        ({"valid_from": 1 << 59}, "a time is"),
+        ({"valid_from": 10**30}, "a time is"),
+        ({"created": -(1 << 59)}, "a time is"),
+        ({"created": "now"}, "created"),
+        ({"value": "anVuaw=="}, "not an encoded value"),
+        ({"value": "no base 64"}, "value"),
+        ({"metadata": {"": 1}}, "a name of metadata"),
+        ({"metadata": {"x": [[1]]}}, "metadata 'x'"),
+        ({"vector": "YWJj"}, "a vector of topics has 10 bytes, found 3"),
+        ({"vector": packed([1, 0, 0, 0])}, "has 10 bytes, found 8"),
+        ({"vector": packed([1, 0, 0, 0, float("nan")])}, "has the length nan"),
+        ({"vector": packed([0] * 5)}, "has the length 0"),
+        ({"vector": packed([7] * 5)}, "instead of 1"),
+        ({"pinned": 1}, "pinned"),
+        ({"more": 1}, "more"),
+    ],
+    ids=lambda one: f"{one!r:.40}",
+)
+@pytest.mark.parametrize("existing", ["refuse", "keep", "replace"])
+async def test_a_record_that_could_not_be_remembered_stores_nothing(
+    store: Store, changed: dict[str, Any], said: str, existing: Any
+) -> None:
+    """A file of somebody else's making, whole by its digest: what recall could not read again would make a path useless."""
+    memory, other = await filled(store), memory_of(store, Topics())
+    lines = [json.loads(line) for line in (await written(memory)).splitlines()[:-1]]
+    lines[2] |= changed
+    with pytest.raises(ConfigError, match="line 3: .*") as refused:
+        await other.import_(io.BytesIO(sealed(lines)), existing=existing)
+    assert said in str(refused.value)
+    assert await store.command("EXISTS", other.records.keys.head) == 0
+
+
+@pytest.mark.parametrize("existing", ["Keep", "skip", "", None, True])
+async def test_what_becomes_of_records_is_said(store: Store, existing: Any) -> None:
+    """A word that is not known does not replace anything."""
+    memory = await filled(store)
+    file = await written(memory)
+    changed = await memory.update("kitten", expected=1, what="mine")
+    with pytest.raises(ConfigError, match="existing is refuse, keep or replace, got"):
+        await memory.import_(io.BytesIO(file), existing=existing)
+    assert await memory.get("kitten") == changed
+
+
+async def test_what_is_no_file_of_bytes(store: Store) -> None:
+    file = await written(await filled(store))
+    reading, writing = os.pipe()
+    with os.fdopen(reading, "rb") as pipe, os.fdopen(writing, "wb"):
+        for wrong in ("records.jsonl", file, None, 5, io.StringIO(file.decode()), pipe):
+            with pytest.raises(ConfigError, match="an import reads a file of bytes twice"):
+                await memory_of(store, Topics()).import_(wrong)  # type: ignore[arg-type]
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
