@@ -86,7 +86,7 @@ async def plan(
 ) -> Plan:
     """Find near-duplicates among the current records without a subject that a filter holds for; nothing is written."""
     for name, value in (("vectors", vectors), ("words", shared)):
-        if not 0 < value <= 1:
+        if type(value) not in (int, float) or not 0 < value <= 1:
             raise ConfigError(f"{name} is a share above 0 and up to 1, got {value!r}", value=value)
     chosen = parse(where)
     space = None if embedder is None else Space.of(embedder)
@@ -115,6 +115,8 @@ async def apply(records: Records, embedder: Embedder | None, made: Plan, merge: 
     Each is one script: the new record and what it supersedes change together, and only if every source has the version
     that it had in the plan. `merge` may make the text; while it runs others may write, and then its group is skipped.
     """
+    if not isinstance(made, Plan):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may not be typed
+        raise ConfigError(f"apply takes a plan that consolidate has made, got {made!r:.80}", value=made)
     if made.path != records.path:
         raise ConfigError(f"the plan is of path {made.path!r}, not of {records.path!r}; plan here", value=made.path)
     merged: list[Merged] = []
@@ -172,7 +174,7 @@ async def _put_together(
     standing = [one for one in found if one is not None]
     if [(one.record.id, one.record.version) for one in standing] != [(one.id, one.version) for one in group.sources]:
         return None
-    text = group.text if merge is None else await merge([one.record for one in standing])
+    text = group.text if merge is None else await _merged(merge, [one.record for one in standing])
     body = await _body(embedder, standing, said(text, records.policy)[0])
     reach("consolidate", "made")
     where = records.keys
@@ -192,6 +194,15 @@ async def _put_together(
     if reply[0] != b"OK":
         raise _refused(records, lease, name, reply, body.space)
     return Merged(name, tuple(source.id for source in group.sources))
+
+
+async def _merged(merge: Merge, standing: Sequence[Record]) -> str:
+    made = merge(standing)
+    if not isinstance(made, Awaitable):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may not be typed
+        raise ConfigError(
+            f"merge is an async function of records that returns a text, got {made!r:.80} of it", value=made
+        )
+    return await made
 
 
 def _name(group: Group) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -158,8 +159,31 @@ async def test_only_where_it_was_planned(store: Store) -> None:
     plan = await memory.consolidate()
     with pytest.raises(ConfigError, match="the plan is of path"):
         await other.apply(plan)
-    with pytest.raises(ConfigError, match="words is a share"):
-        await memory.consolidate(words=0.0)
+    for wrong in (0.0, -1, 1.1, float("nan"), True, "0.5", None):
+        with pytest.raises(ConfigError, match="words is a share"):
+            await memory.consolidate(words=wrong)  # type: ignore[arg-type]
+        with pytest.raises(ConfigError, match="vectors is a share"):
+            await memory.consolidate(vectors=wrong)  # type: ignore[arg-type]
+    for nothing in (None, plan.groups, "plan"):
+        with pytest.raises(ConfigError, match="apply takes a plan"):
+            await memory.apply(nothing)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("made", ["", " ", None, 5, "\ud800"])
+@pytest.mark.parametrize("waits", [True, False])
+async def test_a_merge_that_makes_no_text_changes_nothing(store: Store, made: Any, waits: bool) -> None:
+    memory = await filled(store)
+    plan = await memory.consolidate()
+
+    async def awaited(records: Sequence[Record]) -> Any:
+        return made
+
+    def at_once(records: Sequence[Record]) -> Any:
+        return made
+
+    with pytest.raises(ConfigError, match="merge is an async function|nothing to remember|a text or a model|surrogate"):
+        await memory.apply(plan, merge=awaited if waits else at_once)
+    assert len((await memory.apply(plan)).merged) == 1
 
 
 async def test_under_the_lease(store: Store) -> None:
