@@ -22,8 +22,10 @@ class ArtifactReader:
     """
 
     def __init__(self, find: Callable[[], Awaitable[Head]], fetch: Fetch, *, offset: int, length: int | None) -> None:
-        if offset < 0 or (length is not None and length < 0):
-            raise ConfigError(f"a range begins at 0 or later and is not negative, got {offset}, {length}", value=offset)
+        if not (_count(offset) and (length is None or _count(length))):
+            raise ConfigError(
+                f"a range begins at 0 or later and is a whole number of bytes, got {offset!r}, {length!r}", value=offset
+            )
         self._find, self._fetch = find, fetch
         self._at, self._length = offset, length
         self._head: Head | None = None
@@ -52,7 +54,9 @@ class ArtifactReader:
         return self._head.ref
 
     async def read(self, size: int = -1) -> bytes:
-        """Read at most `size` bytes, or all that is left; empty at the end. Fewer only there."""
+        """Read at most `size` bytes, or all that is left (-1); empty at the end. Fewer only there."""
+        if not (_count(size) or size == -1):
+            raise ConfigError(f"size is a whole number of bytes, or -1 for all that is left, got {size!r}", value=size)
         parts: list[bytes] = []
         left = size
         while left and (data := await self._next(left if size >= 0 else None)):
@@ -80,3 +84,7 @@ class ArtifactReader:
             whole = self._head.size
             self._end = whole if self._length is None else min(whole, self._at + self._length)
         return self._head
+
+
+def _count(value: object) -> bool:
+    return type(value) is int and value >= 0

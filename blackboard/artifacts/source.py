@@ -68,14 +68,16 @@ async def measured(content: Content, chunk: int, spool: Path | None) -> AsyncGen
 
 async def _opened(content: Content, chunk: int, spool: Path | None) -> tuple[BinaryIO, str]:
     if isinstance(content, (bytes, bytearray, memoryview)):
-        return io.BytesIO(content), "the content"
+        return io.BytesIO(content if isinstance(content, bytes) else bytes(content)), "the content"
     if isinstance(content, (str, Path)):
         path = Path(content)
         try:
             return await asyncio.to_thread(path.open, "rb"), f"file {str(path)!r}"
-        except OSError as error:
+        except (OSError, ValueError) as error:  # ValueError: no name of a file, such as one with a zero byte
+            why = error.strerror if isinstance(error, OSError) else error
             raise ConfigError(
-                f"file {str(path)!r} cannot be read ({error.strerror}); name another", value=str(path)
+                f"file {str(path)!r:.300} cannot be read ({why}); name another, or give the content as bytes",
+                value=str(path),
             ) from error
     if not isinstance(content, AsyncIterable):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may not be typed
         raise ConfigError(

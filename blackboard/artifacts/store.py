@@ -18,7 +18,7 @@ from blackboard.artifacts.rows import listed
 from blackboard.artifacts.source import Content, Source, measured
 from blackboard.errors import ArtifactMissing, ConfigError, ServerUnavailable, StoreRegressed
 from blackboard.points import reach
-from blackboard.quantities import seconds
+from blackboard.quantities import seconds, size
 from blackboard.settings import Artifacts
 from blackboard.store.client import Store
 from blackboard.store.script import Script
@@ -71,9 +71,11 @@ class ArtifactStore:
         """Store bytes, a file (by its path) or a stream of bytes, in chunks and bounded memory; returns its reference.
 
         Content that is stored already is not written again; its grace begins anew. `media_type` and `name` go into the
-        reference. Raises ConfigError for a file that cannot be read or is changed meanwhile, ServerUnavailable if it
-        takes longer than `upload_ttl`; nothing is stored then.
+        reference, each of at most 1,024 bytes. Raises ConfigError for a file that cannot be read or is changed meanwhile,
+        ServerUnavailable if it takes longer than `upload_ttl`; nothing is stored then.
         """
+        media_type = keys.check_id(media_type, "media_type") if media_type else None
+        name = keys.check_id(name, "name") if name else None
         async with measured(content, self.settings.chunk_size, self.settings.spool) as source:
             head = await self._touched(source.digest)
             if head is None or not await self._body(head).whole(head):
@@ -94,12 +96,13 @@ class ArtifactStore:
 
         Raises ConfigError for a longer one, otherwise as `open`.
         """
-        most = self.settings.read_limit if limit is None else limit
+        most = self.settings.read_limit if limit is None else size(limit, what="limit")
         async with self.open(ref) as opened:
-            size = opened.ref.size
-            if size > most:
+            there = opened.ref.size
+            if there > most:
                 raise ConfigError(
-                    f"{ref} has {size} bytes, more than the limit of {most}: open it and read it in pieces", value=size
+                    f"{ref} has {there} bytes, more than the limit of {most}: open it and read it in pieces",
+                    value=there,
                 )
             return await opened.read()
 

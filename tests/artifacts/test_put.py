@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
+from array import array
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -162,16 +163,58 @@ async def test_read_refuses_what_is_too_long(artifacts: ArtifactStore, content: 
         await small.read(ref)
 
 
-@pytest.mark.parametrize(("offset", "length"), [(-1, None), (0, -1)])
-async def test_a_range_that_is_none(artifacts: ArtifactStore, offset: int, length: int | None) -> None:
+@pytest.mark.parametrize(
+    ("offset", "length"),
+    [(-1, None), (0, -1), (True, None), (1.0, None), ("1", None), (None, None), (0, 1.5), (0, "x"), (0, False)],
+)
+async def test_a_range_that_is_none(artifacts: ArtifactStore, offset: Any, length: Any) -> None:
     with pytest.raises(ConfigError, match="a range begins at 0"):
         artifacts.open(f"artifact:sha256:{'0' * 64}", offset=offset, length=length)
 
 
+async def test_numbers_of_bytes_that_are_none(artifacts: ArtifactStore, content: bytes) -> None:
+    ref = await artifacts.put(content)
+    async with artifacts.open(ref) as opened:
+        for wrong in (-2, True, 1.5, "1", None):
+            with pytest.raises(ConfigError, match="size is a whole number of bytes, or -1"):
+                await opened.read(wrong)  # type: ignore[arg-type]
+        assert await opened.read(0) == b""
+        assert await opened.read() == content
+    for wrong in (-1, True, 1.5, "x"):
+        with pytest.raises(ConfigError, match="limit"):
+            await artifacts.read(ref, limit=wrong)  # type: ignore[arg-type]
+
+
+async def test_bytes_of_every_shape(artifacts: ArtifactStore) -> None:
+    for content, meant in (
+        (memoryview(b"abcdef")[::2], b"ace"),
+        (memoryview(b"abcdef")[::-1], b"fedcba"),
+        (memoryview(b"abcdef").cast("B", (2, 3)), b"abcdef"),
+        (memoryview(array("H", [1, 2])), array("H", [1, 2]).tobytes()),
+        (bytearray(b"abc"), b"abc"),
+    ):
+        assert await artifacts.read(await artifacts.put(content)) == meant
+
+
+@pytest.mark.parametrize("said", [5, b"x", "\ud800", "x" * 1025])
+@pytest.mark.parametrize("what", ["name", "media_type"])
+async def test_a_name_that_is_none_stores_nothing(
+    artifacts: ArtifactStore, content: bytes, what: str, said: Any
+) -> None:
+    with pytest.raises(ConfigError, match=what):
+        await artifacts.put(content, **{what: said})
+    ref = await artifacts.put(content, **{what: ""})
+    assert (ref.name, ref.media_type) == (None, None)
+    found = await artifacts.stat(ref)
+    assert found is not None
+    assert found.ref == ref
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(7, "bytes, a path or an async iterator"), ("no such file", "No such file"), ([b"1"], "not list")],
-)
+    [("a\0b", "null byte"), (Path("a\0b"), "null byte"), ("\ud800", "surrogates"), ("x" * 5000, "name too long"),
+     ("", "directory"), (".", "directory"), (7, "bytes, a path or an async iterator"), ("no such file", "No such file"), ([b"1"], "not list")],
+)  # fmt: skip
 async def test_what_cannot_be_put(artifacts: ArtifactStore, content: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         await artifacts.put(content)
