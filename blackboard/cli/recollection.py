@@ -116,9 +116,20 @@ def condition(text: str | None) -> Any:
     if text is None:
         return None
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=_once)
+    except ConfigError:
+        raise
     except ValueError as error:
         raise ConfigError(f"--where is not JSON: {error}: {text!r}", value=text) from error
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Refuse a name that stands twice: JSON's reader would leave out the first, and with it a condition."""
+    names = [name for name, _ in pairs]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise ConfigError(f'--where names {twice!r} twice; put both in {{"all": [...]}}', value=twice)
+    return dict(pairs)
 
 
 def record(found: Record) -> dict[str, Any]:

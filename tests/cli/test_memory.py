@@ -215,6 +215,11 @@ def test_migrate(command: Command, tmp_path: Path) -> None:
         (("ls", "--records"), "name a path"),
         (("verify",), "name a path"),
         (("ls", HOME, "--where", "{"), "--where is not JSON"),
+        (("ls", HOME, "--where", '{"who": "ann", "who": "bob"}'), "--where names 'who' twice"),
+        (
+            ("forget", HOME, "--where", '{"all": [{"n": {"gt": 1, "lt": 2, "gt": 0}}]}', "--yes"),
+            "--where names 'gt' twice",
+        ),
         (("search", HOME, "tea", "--where", '{"n": {"above": 1}}'), "above"),
         (("ls", "acme//42"), "non-empty segments"),
         (("ls", '["acme"'), "JSON list of segments"),
