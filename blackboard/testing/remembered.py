@@ -9,7 +9,7 @@ __all__ = ["Remembered", "Trace"]
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """One record of the model; `first` is the place of its first write among all writes."""
+    """One record of the model; `first` is the place of its first write among all writes, `ends` whether it expires some time."""
 
     id: str
     text: str
@@ -20,6 +20,7 @@ class Trace:
     superseded_by: str | None = None
     version: int = 1
     importance: float = 0.5
+    ends: bool = False
 
     @property
     def place(self) -> tuple[int, int]:
@@ -40,11 +41,20 @@ class Remembered:
         found = self.records.get(self.sayers.get((text, subject), ""))
         return found if found is not None and found.superseded_by is None else None
 
-    def put(self, id: str, text: str, subject: str | None, valid_from: int, importance: float) -> Trace:
+    def put(
+        self,
+        id: str,
+        text: str,
+        subject: str | None,
+        valid_from: int,
+        *,
+        importance: float = 0.5,
+        ttl: int | None = None,
+    ) -> Trace:
         """Write a record, new or over the one of this id."""
         self.writes += 1
         old = self.records.get(id)
-        new = Trace(id, text, self.writes, subject, valid_from, importance=importance)
+        new = Trace(id, text, self.writes, subject, valid_from, importance=importance, ends=ttl is not None)
         if old is not None:
             new = replace(new, version=old.version + 1, first=old.first)
             self._unsay(old)

@@ -11,7 +11,7 @@ import asyncio
 import uuid
 from collections.abc import Coroutine
 from dataclasses import replace
-from typing import Any, TypeVar, cast
+from typing import Any, TypedDict, TypeVar, cast
 
 import pytest
 from hypothesis import strategies as st
@@ -23,6 +23,7 @@ from blackboard.memory.new import New
 from blackboard.memory.paths import Paths
 from blackboard.memory.record import Record
 from blackboard.memory.records import Records
+from blackboard.memory.verify import verify
 from blackboard.settings import MemoryNamespace
 from blackboard.store.client import Store
 from blackboard.testing.contracts.thread import all_keys
@@ -36,10 +37,16 @@ IDS = st.sampled_from(["a", "b", "c", "имя {x}*"])
 TEXTS = st.sampled_from(["one", "two", "three"])
 SUBJECTS = st.sampled_from([None, "s", "s", "t"])
 TIMES = st.integers(1, 4)
-LISTS = {"subject:s", "subject:t"}
-"""What may stand for a moment after all was forgotten: rows of records that expired, in a list that expires with them."""
 
-WEIGHTS = st.sampled_from([0.0, 0.5, 1.0])
+
+class Way(TypedDict):
+    """How a record is kept: a `ttl` is longer than the machine runs."""
+
+    importance: float
+    ttl: int | None
+
+
+WAYS = st.builds(Way, importance=st.sampled_from([0.0, 0.5, 1.0]), ttl=st.sampled_from([None, None, 3600]))
 
 
 class MemoryMachine(RuleBasedStateMachine):
@@ -71,13 +78,19 @@ class MemoryMachine(RuleBasedStateMachine):
             self.runner.close()
 
     async def _emptied(self) -> None:
+        await self._verified()
         await self._swept()
         await self.records.forget([*self.model.records])
         prefix = self.records.keys.prefix + ":"
         left = {key.removeprefix(prefix) for key in await all_keys(self.store) if key.startswith(prefix)}
         lasting = {name for name in left if await self.store.command("PTTL", prefix + name) == -1}
-        assert left - LISTS <= {"head", "log", "ops"}, left
+        assert left <= {"head", "log", "ops"}, left
         assert lasting <= {"head", "log"}, lasting
+
+    async def _verified(self) -> None:
+        """Find nothing wrong; that a record's content names nobody may be: who said the same after it has expired."""
+        report = await verify(self.records, None)
+        assert {(one.where, one.what) for one in report.findings} <= {("content", "missing")}, report
 
     async def _cleaned(self) -> None:
         found = [key for key in await all_keys(self.store) if key.startswith(f"bb:{self.namespace}:")]
@@ -89,23 +102,23 @@ class MemoryMachine(RuleBasedStateMachine):
         """Let every script be sent again from here on, or no more."""
         self.wire.twice = twice
 
-    @rule(text=TEXTS, subject=SUBJECTS, at=TIMES, importance=WEIGHTS)
-    def say(self, text: str, subject: str | None, at: int, importance: float) -> None:
+    @rule(text=TEXTS, subject=SUBJECTS, at=TIMES, how=WAYS)
+    def say(self, text: str, subject: str | None, at: int, how: Way) -> None:
         """Remember something, or find that it is remembered already."""
-        found = self.run(self.memory.remember(text, subject=subject, valid_from=at, importance=importance))
+        found = self.run(self.memory.remember(text, subject=subject, valid_from=at, **how))
         twin = self.model.twin(text, subject)
         assert found.duplicate == (twin is not None)
         if twin is None:
             assert found.id not in self.model.records
-            self.agree(found, self.model.put(found.id, text, subject, at, importance))
+            self.agree(found, self.model.put(found.id, text, subject, at, **how))
         else:
             self.agree(found, twin)
 
-    @rule(id=IDS, text=TEXTS, subject=SUBJECTS, at=TIMES, importance=WEIGHTS)
-    def say_under(self, id: str, text: str, subject: str | None, at: int, importance: float) -> None:
+    @rule(id=IDS, text=TEXTS, subject=SUBJECTS, at=TIMES, how=WAYS)
+    def say_under(self, id: str, text: str, subject: str | None, at: int, how: Way) -> None:
         """Remember something under an id, whatever it stood for."""
-        done = self.run(self.memory.remember(text, id=id, subject=subject, valid_from=at, importance=importance))
-        self.agree(done, self.model.put(id, text, subject, at, importance))
+        said = self.memory.remember(text, id=id, subject=subject, valid_from=at, **how)
+        self.agree(self.run(said), self.model.put(id, text, subject, at, **how))
 
     @rule(said=st.lists(st.tuples(TEXTS, SUBJECTS), min_size=2, max_size=6))
     def say_many(self, said: list[tuple[str, str | None]]) -> None:
@@ -116,21 +129,21 @@ class MemoryMachine(RuleBasedStateMachine):
             text, subject = record.text, record.subject
             twin = self.model.twin(text, subject)
             assert record.duplicate == (twin is not None)
-            self.agree(record, twin or self.model.put(record.id, text, subject, 2, 0.5))
+            self.agree(record, twin or self.model.put(record.id, text, subject, 2))
 
-    @rule(id=IDS, text=st.none() | TEXTS, at=st.none() | TIMES, importance=WEIGHTS, behind=st.integers(0, 1))
-    def update(self, id: str, text: str | None, at: int | None, importance: float, behind: int) -> None:
+    @rule(id=IDS, text=st.none() | TEXTS, at=st.none() | TIMES, how=WAYS, behind=st.integers(0, 1))
+    def update(self, id: str, text: str | None, at: int | None, how: Way, behind: int) -> None:
         """Update a record with the version that it has, or with an older one."""
         old = self.model.records.get(id)
         expected = max(1, (old.version if old else 1) - behind)
-        change = self.memory.update(id, expected=expected, what=text, valid_from=at, importance=importance)
+        change = self.memory.update(id, expected=expected, what=text, valid_from=at, **how)
         if old is None or old.version != expected:
             with pytest.raises(RecordMissing if old is None else RecordConflict):
                 self.run(change)
             return
         done = self.run(change)
         moved = old.valid_from if at is None else at
-        self.agree(done, self.model.put(id, text or old.text, old.subject, moved, importance))
+        self.agree(done, self.model.put(id, text or old.text, old.subject, moved, **how))
 
     @rule(id=IDS, at=st.integers(0, 20))
     def forget(self, id: str, at: int) -> None:
@@ -145,7 +158,7 @@ class MemoryMachine(RuleBasedStateMachine):
     def expire(self, id: str, text: str, subject: str | None, at: int, *, sweep: bool) -> None:
         """Remember something for a moment, and let that pass."""
         self.run(self.memory.remember(text, id=id, subject=subject, valid_from=at, ttl=0.001))
-        self.model.put(id, text, subject, at, 0.5)
+        self.model.put(id, text, subject, at)
         self.run(self._passed(id))
         self.model.expire(id)
         if sweep:
@@ -190,15 +203,32 @@ class MemoryMachine(RuleBasedStateMachine):
             valid_until=record.valid_until,
             superseded_by=record.superseded_by,
             importance=record.importance,
+            ends=record.expires is not None,
         )
         assert (record.id, shown) == (trace.id, trace)
+
+    @invariant()
+    def a_sweep_finds_every_row(self) -> None:
+        """A subject's list holds the records about it, in their order, and else only rows that a sweep will take away."""
+        where = self.records.keys
+        told = self.run(self.store.command("HGETALL", where.subjects))
+        swept = {name.decode(): about.decode() for name, about in zip(told[::2], told[1::2], strict=True)}
+        for trace in self.model.records.values():
+            assert swept.pop(trace.id, None) == (trace.subject if trace.ends else None)
+        for subject in ("s", "t"):
+            rows = self.run(self.store.command("ZRANGE", where.subject(subject), 0, -1, "WITHSCORES"))
+            scores = {name.decode(): int(score) for name, score in zip(rows[::2], rows[1::2], strict=True)}
+            about = {trace.id: trace.valid_from for trace in self.model.about(subject)}
+            assert {name: score for name, score in scores.items() if name in about} == about
+            assert scores.keys() - about.keys() <= {name for name, one in swept.items() if one == subject}
+            assert self.run(self.store.command("PTTL", where.subject(subject))) == (-1 if rows else -2)
 
     async def _read(self) -> list[Record]:
         return [one.record async for page in self.records.walk(4) for one in page]
 
     async def _passed(self, id: str) -> None:
         for _ in range(1000):
-            if await self.memory.get(id) is None:
+            if await self.memory.get(id) is None and id in await self.records.expired():
                 return
             await asyncio.sleep(0.001)
         raise AssertionError(f"{id!r} does not expire")
