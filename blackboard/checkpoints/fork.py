@@ -16,7 +16,7 @@ from blackboard.checkpoints.seeding import SLICE_ITEMS, Seeding
 from blackboard.checkpoints.walk import checkpoints, members, pairs, unmoved
 from blackboard.claims.record import SettledEffect
 from blackboard.codec.cipher import Seal
-from blackboard.errors import BlackboardError, CheckpointMissing, StoreRegressed, ThreadGone
+from blackboard.errors import BlackboardError, CheckpointMissing, ServerUnavailable, StoreRegressed, ThreadGone
 from blackboard.settings import CheckpointNamespace
 from blackboard.store.client import Store
 
@@ -164,6 +164,8 @@ class Copier:
             else keys.encode(checkpoint).encode()
         )
         data = None if name is None else await self._store.command("GET", source.checkpoints(lineage) + name.decode())
+        if (name is None or data is None) and checkpoint is None and not lineage:
+            raise await self._newest_lost(source, thread, meta, name)
         if name is None or data is None:
             raise CheckpointMissing(
                 f"thread {thread!r} has no checkpoint {checkpoint!r}", thread=thread, checkpoint=checkpoint
@@ -171,6 +173,20 @@ class Copier:
         manifest = parse(keys.decode(name.decode()), data)
         open_manifest(self._seal, thread, lineage, manifest)  # before anything is written
         return manifest
+
+    async def _newest_lost(
+        self, source: keys.ThreadKeys, thread: str, meta: Meta, name: bytes | None
+    ) -> BlackboardError:
+        """Tell a newest checkpoint that the store has lost from one that was deleted or pruned meanwhile."""
+        newest = await self._store.command("GET", source.latest())
+        if await self._store.command("HGET", source.meta, "incarnation") != str(meta.incarnation).encode():
+            return ThreadGone(f"thread {thread!r} ended while it was read", thread=thread, why="deleted")
+        if newest != name:
+            return ServerUnavailable(f"thread {thread!r} was driven on while it was read; do it again", thread=thread)
+        return StoreRegressed(
+            f"the store has lost the newest checkpoint of thread {thread!r}, which it had acknowledged",
+            namespace=self._namespace, thread=thread, lost="latest",
+        )  # fmt: skip
 
     async def _values(self, source: keys.ThreadKeys, target: Seeding, digests: Sequence[str]) -> None:
         for start in range(0, len(digests), 50):

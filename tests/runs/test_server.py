@@ -101,3 +101,18 @@ async def test_a_user_without_permission_has_lost_nothing(tmp_path: Path) -> Non
         verdicts = {check.name: check.verdict for check in caught.value.ids["report"].checks}
         assert (verdicts["scripts"], verdicts["epoch"]) == ("VIOLATED", "UNKNOWN")
     forget()
+
+
+@pytest.mark.parametrize("lost", ["latest", "checkpoint:000000000001"])
+async def test_a_thread_without_its_newest_checkpoint_is_not_copied(tmp_path: Path, lost: str) -> None:
+    async with (
+        await start_server(next(iter(binaries().values())), tmp_path) as server,
+        Blackboard.open(server.url) as board,
+    ):
+        async with board.run("a", Review, start=Review):
+            pass
+        assert await server.ask("DEL", f"bb:checkpoint:thread:{{a}}:{lost}") == 1
+        for copied in (board.thread("a").fork("b"), board.thread("a").copy("b")):
+            with pytest.raises(StoreRegressed, match="newest checkpoint of thread 'a'"):
+                await copied
+        assert await board.thread("b").status() == "none"
