@@ -23,8 +23,10 @@ if ARGV[1] == 'delete' and #open > 0 and not m.expired then
   return {'UNRESOLVED', unpack(open, 1, math.min(#open, 100))}
 end
 
+-- A thread that is closed takes no letters: what is there was dropped on somebody's word when it was closed.
 local unread = redis.call('XLEN', KEYS[5])
-if ARGV[1] == 'delete' and ARGV[3] ~= '1' and unread > 0 and not m.expired then return {'UNREAD', unread} end
+local settled = m.expired or m.status == 'finished' or m.status == 'failed'
+if ARGV[1] == 'delete' and ARGV[3] ~= '1' and unread > 0 and not settled then return {'UNREAD', unread} end
 
 -- On a full server a script may go on with what it began, and it begins with what frees memory.
 redis.call('DEL', KEYS[2])

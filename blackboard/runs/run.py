@@ -245,8 +245,9 @@ class Run(Generic[S]):
 
     def leave(self) -> None:
         """Raise UncommittedChanges if a clean exit would drop something."""
-        if self.done or self._parked:
-            return
+        over = self.done or self._parked
+        if over and not self.lease.given_back:
+            return  # it was closed before it was entered: nothing could be stored
         changed = [
             name
             for name, dirty in (("state", self._channels.changed(self.state)), ("cursors", self._cursors_changed()))
@@ -254,8 +255,9 @@ class Run(Generic[S]):
         ]
         if changed or self._settlements:
             what = " and ".join(changed or ["settled effects"])
+            mend = "nothing is stored any more: change it before" if over else "commit or finish before leaving"
             raise UncommittedChanges(
-                f"run {self.thread!r} was left with {what} changed since step {self.step}; commit or finish before leaving",
+                f"run {self.thread!r} was left with {what} changed since step {self.step}; {mend}",
                 thread=self.thread, changed=tuple(changed),
             )  # fmt: skip
 

@@ -239,7 +239,7 @@ class LifecycleMachine(RuleBasedStateMachine):
         """Delete, whatever is there."""
         life = self.life(thread)
         work = self.engine.retention.delete(thread, drop_unread=drop)
-        if life.letters and not drop:
+        if life.letters and not drop and life.status not in CLOSED:
             self.told(work, UnreadSignals)
         else:
             assert self.run(work) == life.stands

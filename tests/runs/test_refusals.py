@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from blackboard import Call
+from blackboard import Call, Parked
 from blackboard.board import Blackboard
-from blackboard.errors import ConfigError
+from blackboard.errors import ConfigError, UncommittedChanges, UnreadSignals
 
 from .conftest import Review
 
@@ -67,3 +67,31 @@ async def test_a_state_that_is_no_model(board: Blackboard, thread: str, model: A
         async with board.run(thread, model, start=Review):
             pass
     assert await board.thread(thread).status() == "none"
+
+
+@pytest.mark.parametrize("how", ["finished", "parked"])
+async def test_changes_after_the_last_write_are_not_lost_in_silence(board: Blackboard, thread: str, how: str) -> None:
+    with pytest.raises(UncommittedChanges, match="nothing is stored any more"):
+        async with board.run(thread, Review, start=Review) as run:
+            if how == "finished":
+                await run.finish()
+            else:
+                with pytest.raises(Parked):
+                    await run.wait("verdict")
+            run.state.verdict = "yes"
+    async with board.run(thread, Review) as run:
+        assert (run.done, run.state.verdict) == (how == "finished", None)
+        if run.done:
+            run.state.verdict = "scratch"  # it was closed before: a reader may do as it likes
+
+
+async def test_letters_that_a_finish_dropped_do_not_stand_in_the_way_of_a_deletion(
+    board: Blackboard, thread: str
+) -> None:
+    async with board.run(thread, Review, start=Review) as run:
+        await board.note(thread, "unread")
+        with pytest.raises(UnreadSignals):
+            await board.thread(thread).delete()
+        await run.finish(drop_unread=True)
+    assert await board.thread(thread).delete()
+    assert await board.thread(thread).status() == "deleted"
