@@ -19,8 +19,8 @@ from blackboard.claims.outcome import (
     Mismatch,
     Refusal,
     Unknown,
-    check_ref,
     check_semantics,
+    check_text,
     downstream_key,
     refused,
 )
@@ -139,7 +139,13 @@ class Effects:
     async def attach(self, start: Start, external_ref: str) -> None:
         """Note the reference by which the outside world knows the effect; an Unknown carries it."""
         where = keys.ThreadKeys.of(self._namespace, start.token.thread)
-        args = (start.token.fence, start.token.incarnation or "", start.key, _claim(start), check_ref(external_ref))
+        args = (
+            start.token.fence,
+            start.token.incarnation or "",
+            start.key,
+            _claim(start),
+            check_text(external_ref, "external_ref"),
+        )
         reply = await self._store.call(ATTACH, _settled_keys(where), args)
         await self._expect(self._about(start.token, start.key), reply, "OK")
 

@@ -19,8 +19,9 @@ __all__ = [
     "Mismatch",
     "Refusal",
     "Unknown",
-    "check_ref",
+    "check_bytes",
     "check_semantics",
+    "check_text",
     "downstream_key",
     "refused",
 ]
@@ -104,13 +105,20 @@ def check_semantics(semantics: Semantics) -> Semantics:
     return semantics
 
 
-def check_ref(external_ref: str) -> str:
-    """Return it unchanged; ConfigError if it is no text, or empty."""
-    if not isinstance(external_ref, str) or not external_ref:  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise ConfigError(f"external_ref must be text that is not empty, not {external_ref!r}", value=external_ref)
-    if any("\ud800" <= character <= "\udfff" for character in external_ref):
-        raise ConfigError(f"external_ref {external_ref!r} holds a lone surrogate; use valid text", value=external_ref)
-    return external_ref
+def check_text(value: str, what: str, *, least: int = 1) -> str:
+    """Return it unchanged; ConfigError if it is no text of at least so many characters."""
+    if not isinstance(value, str) or len(value) < least:  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigError(f"{what} must be text{' that is not empty' * least}, not {value!r}", value=value)
+    if any("\ud800" <= character <= "\udfff" for character in value):
+        raise ConfigError(f"{what} {value!r} holds a lone surrogate; use valid text", value=value)
+    return value
+
+
+def check_bytes(value: bytes, what: str) -> bytes:
+    """Return it unchanged; ConfigError if it is not bytes."""
+    if not isinstance(value, bytes):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigError(f"{what} must be bytes, not {type(value).__name__}: encode it first", value=value)
+    return value
 
 
 def downstream_key(*ids: str) -> str:

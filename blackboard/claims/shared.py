@@ -15,8 +15,9 @@ from blackboard.claims.outcome import (
     Mismatch,
     Refusal,
     Unknown,
-    check_ref,
+    check_bytes,
     check_semantics,
+    check_text,
     downstream_key,
     refused,
 )
@@ -147,7 +148,7 @@ class SharedEffects:
         LeaseLost if `ttl` is shorter than the answer takes.
         """
         owner, life = keys.check_id(owner or new_owner(), "owner"), seconds(ttl, what="ttl")
-        plain, op = fingerprint, op or self._store.op_id()
+        plain, op = check_text(fingerprint, "fingerprint", least=0), op or self._store.op_id()
         if self._seal is not None:
             fingerprint = self._seal.fingerprint(plain, "", key)
         for _ in range(1 + GRANTS):
@@ -207,7 +208,9 @@ class SharedEffects:
         key = keys.effect(self._namespace, claim.key)
         expect(
             claim.about,
-            await self._store.call(ATTACH, (key,), (claim.owner, claim.fence, check_ref(external_ref))),
+            await self._store.call(
+                ATTACH, (key,), (claim.owner, claim.fence, check_text(external_ref, "external_ref"))
+            ),
             "OK",
         )
 
@@ -242,7 +245,7 @@ class SharedEffects:
     async def _settle(self, about: About, state: str, body: bytes, op: str | None) -> None:
         effect = cast("str", about.effect)
         key = keys.effect(self._namespace, effect)
-        if body or state == "done":
+        if check_bytes(body, "what is recorded of an effect") or state == "done":
             body = sealed(self._seal, body, body_kind(state), "", effect)
         args: tuple[Any, ...] = (about.owner, about.fence, state, op or self._store.op_id(), body, self._keep)
         expect(about, await self._store.call(SETTLE, (key,), args), "OK")

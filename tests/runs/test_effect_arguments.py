@@ -8,6 +8,8 @@ import pytest
 from pydantic import BaseModel
 
 from blackboard.board import Blackboard
+from blackboard.claims.outcome import Done
+from blackboard.claims.shared import Claim
 from blackboard.errors import ConfigError, EffectMismatch, UncommittedChanges
 
 from .conftest import Review
@@ -89,3 +91,17 @@ async def test_classes_of_the_run_come_back_from_a_wait(board: Blackboard, threa
         assert await board.signal(thread, "page", {"page": Page(text="a")}) == "ACCEPTED"
         assert await run.wait("page", dict) == {"page": Page(text="a")}
         await run.commit()
+
+
+@pytest.mark.parametrize("wrong", [None, 5, "\ud800"])
+async def test_what_is_claimed_across_threads(board: Blackboard, thread: str, wrong: Any) -> None:
+    effects = board.effects()
+    with pytest.raises(ConfigError, match="fingerprint"):
+        await effects.begin(thread, semantics="at-most-once", fingerprint=wrong, ttl=30)
+    claim = await effects.begin(thread, semantics="at-most-once", fingerprint="f", ttl=30)
+    assert isinstance(claim, Claim)
+    with pytest.raises(ConfigError, match="must be bytes"):
+        await effects.complete(claim, wrong)
+    await effects.complete(claim, b"sent")
+    answer = await effects.begin(thread, semantics="at-most-once", fingerprint="f", ttl=30)
+    assert (type(answer), getattr(answer, "result", None)) == (Done, b"sent")
