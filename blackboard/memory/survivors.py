@@ -26,9 +26,9 @@ SCANS = {"pending": "SSCAN", "subjects": "HSCAN"}
 class Survivors:
     """What a search for the forgotten has found. `found` names keys that still hold some of it; it is empty if all is gone.
 
-    `again` are ids of records that say the same as something forgotten, and were remembered by somebody since. `limits`
-    says what could not be looked at: files and copies that the server keeps, and what the path's log says (ids alone).
-    `keys` is how many keys were looked at.
+    `again` are ids of records that were remembered by somebody since, and say the same as something forgotten or are under
+    the id of it. `limits` says what could not be looked at: files and copies that the server keeps, and what the path's log
+    says (ids alone). `keys` is how many keys were looked at.
     """
 
     found: tuple[str, ...]
@@ -52,9 +52,10 @@ async def look(store: Store, receipt: Receipt, held: Sequence[str] = ()) -> Surv
         async for primary, key in search.every_key():
             looked += 1
             await search.through(primary, key)
+        if one is receipt:
+            found += [f"the view of this process: {name}" for name in held if await search.survives(name)]
         found += search.found
         again += search.again
-    found += [f"the view of this process: {name}" for name in held if any(one.names(name) for one in receipt)]
     return Survivors(tuple(found), tuple(again), await _limits(store), looked)
 
 
@@ -64,9 +65,23 @@ class Search:
     def __init__(self, store: Store, receipt: Receipt) -> None:
         self._store, self._receipt = store, receipt
         path = keys.path_text(receipt.path)
-        self._start = keys.PathKeys.of(receipt.namespace, path).prefix + ":"
+        self._keys = keys.PathKeys.of(receipt.namespace, path)
+        self._start = self._keys.prefix + ":"
         self.found: list[str] = []
         self.again: list[str] = []
+
+    async def survives(self, name: str, key: str = "") -> bool:
+        """Tell whether an id is of something forgotten, and not of a record that was written under it since.
+
+        Every write of what was forgotten has a seq before that of its removal. `key` is one that such a record is entered in.
+        """
+        if not self._receipt.names(name):
+            return False
+        seq, subject = await self._store.command("HMGET", self._keys.record(name), "seq", "subject")
+        if seq is None or self._receipt.last is None or int(seq) <= self._receipt.last:
+            return True
+        kind = key.removeprefix(self._start).partition(":")[0]
+        return kind == "subject" and (subject is None or self._keys.subject(subject.decode()) != key)
 
     async def every_key(self) -> AsyncIterator[tuple[Primary, str]]:
         """Yield every key of the path; nothing in its spelling is a pattern."""
@@ -86,10 +101,10 @@ class Search:
         match kind:
             case "record":
                 content = await primary.command("HGET", key, "content")
-                self._judge(key, keys.decode(rest), content.decode() if content else "")
+                await self._judge(key, keys.decode(rest), content.decode() if content else "")
             case "content":
                 name = await primary.command("GET", key)
-                if name is not None and self._receipt.names(name.decode()):
+                if name is not None and await self.survives(name.decode()):
                     self.found.append(key)
             case "order" | "expiring" | "subject" | "subjects" | "pending":
                 await self._members(primary, SCANS.get(kind, "ZSCAN"), key)
@@ -103,10 +118,10 @@ class Search:
             case _:
                 pass
 
-    def _judge(self, key: str, id: str, content: str) -> None:
-        if self._receipt.names(id):
+    async def _judge(self, key: str, id: str, content: str) -> None:
+        if await self.survives(id):
             self.found.append(key)
-        elif content and self._receipt.says(content):
+        elif self._receipt.names(id) or (content and self._receipt.says(content)):
             self.again.append(id)
 
     async def _members(self, primary: Primary, scan: str, key: str) -> None:
@@ -114,15 +129,21 @@ class Search:
         while True:
             cursor, members = await primary.command(scan, key, cursor, "COUNT", PAGE)
             ids: list[bytes] = members if scan == "SSCAN" else members[::2]
-            if any(self._receipt.names(one.decode()) for one in ids):
+            if await self._any(ids, key):
                 self.found.append(key)
                 return
             if int(cursor) == 0:
                 return
 
+    async def _any(self, ids: Sequence[bytes], key: str) -> bool:
+        for one in ids:
+            if await self.survives(one.decode(), key):
+                return True
+        return False
+
     async def _elements(self, primary: Primary, key: str) -> None:
         ids = await primary.command("VRANDMEMBER", key, max(1, await primary.command("VCARD", key)))
-        if any(self._receipt.names(one.decode()) for one in ids):
+        if await self._any(ids, key):
             self.found.append(key)
 
     async def _chunk(self, primary: Primary, key: str) -> None:
@@ -134,7 +155,8 @@ class Search:
         except CorruptValue:
             self.found.append(f"{key} (unreadable, so it may)")
             return
-        if any(self._receipt.names(row.record.id) for row in rows):
+        last = self._receipt.last
+        if any(self._receipt.names(row.record.id) and (last is None or row.record.token.seq <= last) for row in rows):
             self.found.append(key)
 
 

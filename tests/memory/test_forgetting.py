@@ -171,6 +171,40 @@ async def test_remembered_again_is_told_apart(store: Store) -> None:
     assert texts(await memory.recall("puppy")) == [SECRET]
 
 
+async def test_an_id_that_is_used_again_is_no_survivor(store: Store) -> None:
+    """What stands under the id was written after the removal, and so do its rows, its vector and its row of the snapshot."""
+    memory = memory_of(store, Topics())
+    await memory.remember_all([New(SECRET, id=name, subject=name, ttl=3600) for name in ("a", "b")])
+    receipt = await memory.forget(["a", "b"])
+    await memory.remember("a cat", id="a", subject="other", ttl=3600)
+    await memory.remember("a dog", id="c")
+    await memory.snapshot()
+    await memory.recall("cat")
+    survivors = await memory.verify_forgotten(receipt)
+    assert (survivors.found, survivors.again) == ((), ("a",))
+    await memory.update("a", expected=1, what=SECRET)
+    assert (await memory.verify_forgotten(receipt)).again == ("a",)
+
+
+@pytest.mark.parametrize("left", ["record", "row", "subject"])
+async def test_an_id_that_is_used_again_hides_no_survivor(store: Store, left: str) -> None:
+    memory = memory_of(store, Topics())
+    await memory.remember(SECRET, id="a", subject="ann")
+    receipt = await memory.forget("a")
+    where = memory.records.keys
+    if left == "record":  # of a write before the removal
+        await store.command("HSET", where.record("a"), "text", SECRET, "seq", "1")
+        key = where.record("a")
+    elif left == "row":  # of a record that is not there
+        await store.command("ZADD", where.order, 1, "a")
+        key = where.order
+    else:
+        await memory.remember("a cat", id="a")
+        await store.command("ZADD", where.subject("ann"), 1, "a")
+        key = where.subject("ann")
+    assert (await memory.verify_forgotten(receipt)).found == (key,)
+
+
 @pytest.mark.parametrize("left", ["record", "content", "order", "pending", "chunk"])
 async def test_survivors_are_found(store: Store, left: str) -> None:
     """Each place where something may be left is looked at: put there by hand, it is named."""
