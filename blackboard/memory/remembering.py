@@ -39,10 +39,12 @@ async def remember(
 
 def _several(items: Any) -> None:
     """Refuse a single thing: the letters of a text could be remembered one by one."""
+    kind = type(items).__name__
     if isinstance(items, (str, bytes, Mapping, BaseModel)) or not isinstance(items, Iterable):
         raise ConfigError(
-            f"what is remembered at once is a list of texts, models or New, got {cast('object', items)!r:.80}; remember takes one of them",
-            value=type(items).__name__,
+            f"what is remembered at once is a list of texts, models or New, got {kind}: {cast('object', items)!r:.80}; "
+            "remember takes one of them",
+            value=kind,
         )
 
 
