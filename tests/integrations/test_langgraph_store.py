@@ -5,7 +5,7 @@ import math
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from pydantic import BaseModel
@@ -17,7 +17,15 @@ from tests.codec.same import same
 pytest.importorskip("langgraph", reason="install agent-blackboard[langgraph]")
 
 from langchain_core.messages import AIMessage
-from langgraph.store.base import GetOp, IndexConfig, InvalidNamespaceError, PutOp, SearchOp
+from langgraph.store.base import (
+    GetOp,
+    IndexConfig,
+    InvalidNamespaceError,
+    ListNamespacesOp,
+    MatchCondition,
+    PutOp,
+    SearchOp,
+)
 
 from blackboard.integrations.langgraph import BlackboardStore
 from tests.integrations.peer_store import DIMENSION, INDEX, embed
@@ -287,7 +295,15 @@ async def test_what_would_not_come_back_the_same_is_refused_as_a_whole(store: Bl
 NONSENSE: list[Any] = [
     PutOp((), "k", {}), PutOp(("a", ""), "k", {}), PutOp(("a",), "", {}), PutOp(("a",), "k", {}, ttl=0),
     PutOp(("a",), "k", {}, ttl=-1), SearchOp((), limit=-1), SearchOp((), offset=-1), "get",
+    *(PutOp(("a",), "k", {}, ttl=cast("Any", ttl)) for ttl in ("5", math.nan, math.inf, 1e15, True)),
+    *(PutOp(("a",), "k", cast("Any", value)) for value in ("text", 5, [("n", 1)], {1, 2})),
+    *(SearchOp((), filter=cast("Any", asked)) for asked in ("n", [("n", 1)], 5)),
+    *(op for name in ("users", None, 5) for op in (
+        PutOp(cast("Any", name), "k", {}), PutOp(cast("Any", name), "k", None), GetOp(cast("Any", name), "k"),
+        SearchOp(cast("Any", name)), ListNamespacesOp((MatchCondition("prefix", cast("Any", name)),)),
+    )),
 ]  # fmt: skip
+"""A text is a sequence too: as a namespace its characters would be the labels."""
 
 
 @pytest.mark.parametrize("op", NONSENSE)
@@ -344,6 +360,33 @@ async def test_what_no_index_can_be_made_of_is_refused(board: Blackboard) -> Non
     for config in configs:
         with pytest.raises(ConfigError):
             BlackboardStore(board, index=config)
+
+
+@pytest.mark.parametrize("fields", ["text", 5, True, ["text", 5]])
+async def test_fields_are_a_list_of_paths(board: Blackboard, thread: str, fields: Any) -> None:
+    """Of one text the characters would be the paths, and nothing would ever be found."""
+    with pytest.raises(ConfigError):
+        BlackboardStore(board, index=IndexConfig(dims=DIMENSION, embed=embed, fields=fields))
+    store = BlackboardStore(board, namespace=thread, index=IndexConfig(dims=DIMENSION, embed=embed))
+    with pytest.raises(ConfigError):
+        await store.aput(("docs",), "k", {"text": "tea"}, index=fields)
+    assert await found(store) == []
+
+
+@pytest.mark.parametrize("ttl", [0, -1, "5", math.nan, 1e15])
+async def test_a_ttl_that_makes_no_sense_is_refused_when_it_is_configured(board: Blackboard, ttl: Any) -> None:
+    with pytest.raises(ConfigError, match="ttl"):
+        BlackboardStore(board, ttl={"default_ttl": ttl})
+
+
+async def test_a_version_is_that_of_a_tuple_of_labels(store: BlackboardStore) -> None:
+    for namespace in ("docs", None):
+        with pytest.raises(ConfigError):
+            await store.aversion(cast("Any", namespace), "k")
+        with pytest.raises(ConfigError):
+            await store.atend(cast("Any", namespace))
+        with pytest.raises(ConfigError):
+            await store.aput(cast("Any", namespace), "k", {}, expected=0)
 
 
 async def test_gets_at_once_share_a_round_trip_with_their_namespace(store: BlackboardStore) -> None:

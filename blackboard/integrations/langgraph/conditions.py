@@ -39,6 +39,8 @@ def conditions(filter: Mapping[str, Any] | None) -> Test | None:
     """
     if not filter:
         return None
+    if not _is_dict(filter):
+        raise ConfigError(f"a filter is a dict of fields, got {filter!r}", value=filter)
     checks = [(name, _check(name, wanted)) for name, wanted in filter.items() if _named(name)]
     return lambda value: all(check(value.get(name)) for name, check in checks)
 

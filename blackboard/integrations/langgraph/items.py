@@ -50,15 +50,19 @@ class ItemBody(Body):
 
 
 def spelled(value: Mapping[str, Any], key: str) -> bytes:
-    """Encode a value; EncodeError, naming the place, for what would not come back the same."""
+    """Encode a value; EncodeError, naming the place, for what would not come back the same, ConfigError for what is no dict."""
+    if not isinstance(value, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigError(
+            f"the value of item {key!r} must be a dict, got {type(value).__name__}: {value!r}", value=value
+        )
     return codec.encode(dict(value), path=key, admit=_admit)
 
 
-def life_ms(minutes: float | None) -> int | None:
-    """Return for how many ms an item is kept; None for ever."""
+def life_ms(minutes: object) -> int | None:
+    """Return for how many ms an item is kept; None for ever. ConfigError for what is no number of minutes above 0."""
     if minutes is None:
         return None
-    if isinstance(minutes, bool) or not minutes > 0:
+    if isinstance(minutes, bool) or not isinstance(minutes, (int, float)) or not minutes > 0:
         raise ConfigError(f"a ttl is a number of minutes above 0, or None for ever; got {minutes!r}", value=minutes)
     return max(1, round(seconds(minutes * 60, what="ttl") * 1000))
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Sequence
+from typing import cast
 
-from langgraph.store.base import ListNamespacesOp, MatchCondition
+from langgraph.store.base import GetOp, ListNamespacesOp, MatchCondition, Op, PutOp, SearchOp
 
 from blackboard import keys
 from blackboard.artifacts.store import ArtifactStore
@@ -16,7 +17,7 @@ from blackboard.memory.paths import Paths
 from blackboard.memory.records import Records
 from blackboard.settings import MemoryNamespace
 
-__all__ = ["MOST_NAMESPACES", "Labels", "Namespaces", "window"]
+__all__ = ["MOST_NAMESPACES", "Labels", "Namespaces", "labelled", "labels", "window"]
 
 Labels = tuple[str, ...]
 """A namespace: labels that are compared byte by byte."""
@@ -98,6 +99,28 @@ class Namespaces:
             if len(page) < PAGE:
                 break
         return found
+
+
+def labelled(op: Op) -> Op:
+    """Return an op whose namespace is a tuple of labels; ConfigError for what is no op, and for what names no namespace."""
+    match op:
+        case GetOp() | PutOp():
+            return op._replace(namespace=labels(op.namespace))
+        case SearchOp():
+            return op._replace(namespace_prefix=labels(op.namespace_prefix))
+        case ListNamespacesOp():
+            for condition in op.match_conditions or ():
+                labels(condition.path)
+            return op
+        case _:
+            raise ConfigError(f"no operation of a store: {op!r}", value=op)
+
+
+def labels(given: object) -> Labels:
+    """Return a namespace as a tuple; ConfigError for a text, whose characters would be taken for labels."""
+    if not isinstance(given, (tuple, list)):
+        raise ConfigError(f"a namespace is a tuple of labels, as ('users', 'ada'); got {given!r}", value=given)
+    return tuple(cast("Sequence[str]", given))
 
 
 def window(limit: int, offset: int) -> slice:

@@ -26,9 +26,9 @@ from langgraph.store.base import (
 from blackboard.board import Blackboard
 from blackboard.errors import ConfigError
 from blackboard.integrations.langgraph.conditions import conditions
-from blackboard.integrations.langgraph.items import item
+from blackboard.integrations.langgraph.items import item, life_ms
 from blackboard.integrations.langgraph.loop import entered, wait_for
-from blackboard.integrations.langgraph.namespaces import Labels, Namespaces
+from blackboard.integrations.langgraph.namespaces import Labels, Namespaces, labelled, labels
 from blackboard.integrations.langgraph.reading import read
 from blackboard.integrations.langgraph.searching import Images, Question, search
 from blackboard.integrations.langgraph.storing import Storing
@@ -70,6 +70,7 @@ class BlackboardStore(BaseStore):
             self.loop = asyncio.get_running_loop() if loop is None else loop
         except RuntimeError:
             raise ConfigError("make the store on the board's event loop, or use BlackboardStore.open(url)") from None
+        life_ms((ttl or {}).get("default_ttl"))  # refused here, not at the first put
         known = namespace in board.settings.namespaces
         self.policy = board.settings.memory_namespace(namespace) if known else MemoryNamespace()
         self.board, self.namespace, self.ttl_config = board, namespace, ttl
@@ -115,10 +116,7 @@ class BlackboardStore(BaseStore):
         that makes no sense, EncodeError for a value that would not come back the same. Raises EmbedderFailed,
         EmbeddingInvalid and EmbedderMismatch where texts are embedded; if a write fails, others may be stored.
         """
-        asked = [*ops]
-        for op in asked:
-            if not isinstance(op, (GetOp, SearchOp, PutOp, ListNamespacesOp)):  # pyright: ignore[reportUnnecessaryIsInstance]
-                raise ConfigError(f"no operation of a store: {op!r}", value=op)
+        asked = [labelled(op) for op in ops]
         writes = self._storing.prepared([op for op in asked if isinstance(op, PutOp)])
         results: list[Result] = [None] * len(asked)
         reads = [self._gets(asked, results), self._searches(asked, results), self._lists(asked, results)]
@@ -148,7 +146,7 @@ class BlackboardStore(BaseStore):
             await super().aput(namespace, key, value, index, ttl=ttl)
             return
         life = (self.ttl_config or {}).get("default_ttl") if isinstance(ttl, NotProvided) else ttl
-        op = PutOp(namespace, str(key), value, index, life)
+        op = PutOp(labels(namespace), str(key), value, index, life)
         validate_op_namespace(op)
         writes = self._storing.prepared([op])
         await self._storing.write(writes, expected)
@@ -168,7 +166,7 @@ class BlackboardStore(BaseStore):
 
     async def aversion(self, namespace: Labels, key: str) -> int | None:
         """Read the version of an item, 1 more with every put; None if it is not there. Read it before the item that it guards."""
-        record = await self._namespaces.records(namespace).get(str(key))
+        record = await self._namespaces.records(labels(namespace)).get(str(key))
         return None if record is None else record.version
 
     def version(self, namespace: Labels, key: str) -> int | None:
@@ -180,7 +178,7 @@ class BlackboardStore(BaseStore):
 
         Reads never see them. It is done by itself in each namespace after every `snapshot_every` writes of a process.
         """
-        return sum([await self._storing.tend(name) for name in await self._namespaces.below(tuple(prefix))])
+        return sum([await self._storing.tend(name) for name in await self._namespaces.below(labels(prefix))])
 
     def tend(self, prefix: Labels = ()) -> int:
         """Clear away what is left of items whose time is over; see `atend`."""
@@ -191,7 +189,7 @@ class BlackboardStore(BaseStore):
         places: dict[tuple[Labels, bool], list[str]] = {}
         for op in ops:
             if isinstance(op, GetOp) and op.namespace:
-                places.setdefault((tuple(op.namespace), op.refresh_ttl), []).append(op.key)
+                places.setdefault((op.namespace, op.refresh_ttl), []).append(op.key)
         found: dict[tuple[Labels, str], Item | None] = {}
 
         async def one(namespace: Labels, keys: list[str], *, refresh: bool) -> None:
@@ -205,7 +203,7 @@ class BlackboardStore(BaseStore):
         await asyncio.gather(*(one(name, keys, refresh=refresh) for (name, refresh), keys in places.items()))
         for at, op in enumerate(ops):
             if isinstance(op, GetOp):
-                results[at] = found.get((tuple(op.namespace), op.key))
+                results[at] = found.get((op.namespace, op.key))
 
     async def _searches(self, ops: Sequence[Op], results: list[Result]) -> None:
         """Answer the searches at once; each distinct query is embedded once."""
@@ -217,7 +215,6 @@ class BlackboardStore(BaseStore):
 
         async def one(at: int, op: SearchOp) -> None:
             vector = vectors.get(op.query or "")
-            op = op._replace(namespace_prefix=tuple(op.namespace_prefix))
             question = Question(op, tests[at], vector, None if vector is None else space)
             results[at] = cast("Result", await search(self._images, question, together=self.ttl_config is not None))
 

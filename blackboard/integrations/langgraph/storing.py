@@ -64,7 +64,7 @@ class Storing:
         return (await tended(self._namespaces.records(namespace), None)).expired
 
     def _prepared(self, op: PutOp) -> Write:
-        namespace, key = tuple(op.namespace), check_id(op.key, "key")
+        namespace, key = op.namespace, check_id(op.key, "key")
         records = self._namespaces.records(namespace)
         if op.value is None:
             return Write(namespace, key, records, None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from langchain_core.embeddings import Embeddings
 from langgraph.store.base import IndexConfig, PutOp, ensure_embeddings, get_text_at_path, tokenize_path
@@ -29,8 +29,7 @@ class Texts:
     def __init__(self, index: IndexConfig) -> None:
         self._embedder = _embedder(index)
         self.space = Space(self._embedder.name, self._embedder.dimension, "dot")
-        fields = index.get("fields") or [WHOLE]
-        self._fields = [(field, _tokens(field)) for field in fields]
+        self._fields = _paths(index.get("fields") or [WHOLE])
 
     def of(self, op: PutOp) -> list[str]:
         """Choose the texts of an item that is put: of the fields that the op names, or of those of the configuration.
@@ -39,7 +38,7 @@ class Texts:
         """
         if op.index is False or op.value is None:
             return []
-        fields = self._fields if op.index is None else [(field, _tokens(field)) for field in op.index]
+        fields = self._fields if op.index is None else _paths(op.index)
         return [text for field, tokens in fields for text in _texts(op.value, field, tokens)]
 
     async def vectors(self, texts: Sequence[str]) -> dict[str, bytes]:
@@ -85,6 +84,17 @@ def _embedder(index: IndexConfig) -> Embedder:
     if given is None or type(dimension) is not int:
         raise ConfigError(f"an index needs dims, a whole number, and embed; got dims={dimension!r}, embed={given!r}")
     return _Wrapped(ensure_embeddings(given), dimension)
+
+
+def _paths(fields: object) -> list[tuple[str, list[str]]]:
+    """Read the paths of fields; ConfigError for a single text, whose characters would be taken for paths."""
+    if not isinstance(fields, (list, tuple)) or not all(
+        isinstance(field, str) for field in cast("list[object]", fields)
+    ):
+        raise ConfigError(
+            f"an index names fields by a list of paths, as ['text'], or is False; got {fields!r}", value=fields
+        )
+    return [(field, _tokens(field)) for field in cast("list[str]", fields)]
 
 
 def _tokens(field: str) -> list[str]:
