@@ -129,11 +129,12 @@ class Lease:
         Raises LeaseLost (once lost, it stays lost), ThreadGone, StoreRegressed; OutcomeUnknown and ServerUnavailable
         leave the lease as it was: try again until the deadline.
         """
-        self.check()
-        sent = time.monotonic()
+        sent, left = time.monotonic(), self.remaining
+        if left <= 0:
+            raise self.overdue()
         args = (self.owner, self.fence, milliseconds(self.ttl))
         reply = await self._store.call(
-            RENEW, (self._thread.meta, self._thread.lock), args, lane="lease", deadline=self.deadline - sent
+            RENEW, (self._thread.meta, self._thread.lock), args, lane="lease", deadline=left
         )
         if not (self.parting or self.given_back) or text(reply[0]) == "OK":
             self._judge(reply)

@@ -115,11 +115,12 @@ class Claim:
 
     async def renew(self) -> None:
         """Extend the claim by its TTL from now; raises as `Lease.renew`."""
-        self.check()
-        sent = time.monotonic()
+        sent, left = time.monotonic(), self.remaining
+        if left <= 0:
+            raise self.overdue()
         key = keys.effect(self.about.namespace, self.key)
         args = (self.owner, self.fence, milliseconds(self.ttl))
-        reply = await self._store.call(RENEW, (key,), args, lane="lease", deadline=self.deadline - sent)
+        reply = await self._store.call(RENEW, (key,), args, lane="lease", deadline=left)
         expect(self.about, reply, "OK")
         self.deadline = sent + self.ttl
 

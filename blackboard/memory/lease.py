@@ -108,9 +108,10 @@ class PathLease:
         Raises LeaseLost (once lost, it stays lost) and StoreRegressed; OutcomeUnknown and ServerUnavailable leave the
         lease as it was: try again until the deadline.
         """
-        self.check()
-        sent = time.monotonic()
-        await self._ask(RENEW, milliseconds(self.ttl), deadline=self.deadline - sent)
+        sent, left = time.monotonic(), self.remaining
+        if left <= 0:
+            raise self.overdue()
+        await self._ask(RENEW, milliseconds(self.ttl), deadline=left)
         self.deadline = sent + self.ttl
 
     async def release(self) -> None:
