@@ -96,6 +96,15 @@ async def solo(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Server
         yield started
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def own(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Server]:
+    """One single server that a module of tests has for itself, because they walk all of it, or harm it."""
+    if BEST is None:
+        pytest.skip("no server binary: install agent-blackboard[embedded], or put redis-server on PATH")
+    async with await start_server(BINARIES[BEST], tmp_path_factory.mktemp("own")) as started:
+        yield started
+
+
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cluster]:
     """A cluster of three primaries."""

@@ -261,7 +261,7 @@ async def test_keys_are_those_of_the_page(own: Server) -> None:
             met.add(row)
         assert set(known) - met == set()
         prefix = "bb:checkpoint:thread:{closed}:"
-        closed = [key for key in await all_keys(board.store) if key.startswith(prefix)]
+        closed = await all_keys(board.store, prefix)
         assert [key for key in closed if await board.store.command("PTTL", key) == -1] == []
 
 

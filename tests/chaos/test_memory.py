@@ -32,12 +32,6 @@ async def templates() -> AsyncIterator[list[Template]]:
         await one.close()
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def own(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Server]:
-    async with await start_server(BINARY, tmp_path_factory.mktemp("memory")) as started:
-        yield started
-
-
 @pytest_asyncio.fixture(loop_scope="session")
 async def store(own: Server) -> AsyncIterator[Store]:
     connected = await Store.connect(own.url)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-import pytest_asyncio
 
 from blackboard.checkpoints import engine
 from blackboard.claims import effect, lease
@@ -18,18 +17,12 @@ from blackboard.store.client import Store
 from blackboard.store.script import Script
 from blackboard.testing.history import Violation
 from blackboard.testing.proxy import FaultProxy, drop_reply
-from blackboard.testing.servers import Server, binaries, start_server
+from blackboard.testing.servers import Server
 from tests.chaos.stage import say
 from tests.chaos.workload import Driver, Habits, Told, judge
 
 HABITS = Habits(ttl=0.1, commits=10, late=0.1)
 THREADS = ("t0", "t1", "t2")
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def own(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Server]:
-    async with await start_server(next(iter(binaries().values())), tmp_path_factory.mktemp("mutants")) as started:
-        yield started
 
 
 @dataclass(frozen=True)

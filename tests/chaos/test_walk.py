@@ -27,7 +27,7 @@ from blackboard.store.client import Store
 from blackboard.testing.crash import Spot, Template, recorder, strike
 from blackboard.testing.keyspace import Keyspace
 from blackboard.testing.life import Life
-from blackboard.testing.servers import Server, binaries, start_server
+from blackboard.testing.servers import Server, binaries
 from tests.chaos.stage import say
 
 NAMESPACE = "walk"
@@ -118,13 +118,6 @@ async def templates() -> AsyncIterator[list[Template]]:
         await Template.start("tests.chaos.test_walk") as other,
     ):
         yield [first, other]
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def own(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Server]:
-    """A server whose keyspace is walked as a whole."""
-    async with await start_server(BINARY, tmp_path_factory.mktemp("walk")) as started:
-        yield started
 
 
 @pytest_asyncio.fixture

@@ -22,7 +22,7 @@ from blackboard.settings import CheckpointNamespace
 from blackboard.store.client import Store
 from blackboard.testing.contracts.thread import all_keys
 from blackboard.testing.proxy import Fault, FaultProxy, cut_reply, cut_request, drop_reply, drop_request
-from blackboard.testing.servers import Server, binaries, start_server
+from blackboard.testing.servers import Server
 from tests.chaos.stage import NAMESPACE, say
 
 WHOLE = 1 << 30
@@ -169,12 +169,6 @@ class Wire:
 
     async def _ends(self, key: str) -> bool:
         return bool(await self.direct.command("PTTL", key) != -1)
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def own(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Server]:
-    async with await start_server(next(iter(binaries().values())), tmp_path_factory.mktemp("wire")) as started:
-        yield started
 
 
 @pytest_asyncio.fixture

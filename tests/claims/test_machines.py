@@ -222,5 +222,5 @@ class EffectMachine(Machine):
 
 
 @pytest.mark.parametrize("machine", [LeaseMachine, EffectMachine])
-def test_any_order_of_events_agrees_with_the_model(solo: Server, machine: type[LeaseMachine | EffectMachine]) -> None:
-    play(lambda: machine(solo.url), 60, 40)
+def test_any_order_of_events_agrees_with_the_model(own: Server, machine: type[LeaseMachine | EffectMachine]) -> None:
+    play(lambda: machine(own.url), 60, 40)

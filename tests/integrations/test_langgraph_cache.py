@@ -4,7 +4,7 @@ import asyncio
 import logging
 import re
 from collections.abc import AsyncIterator
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import pytest
 from pydantic import BaseModel
@@ -162,7 +162,7 @@ async def test_every_key_is_on_the_page_and_ends(cache: BlackboardCache[Any]) ->
     rows = {spelled: rest for spelled, *rest in table(REFERENCE / "keys.md", "cache")}
     known = {re.sub(r"<[a-z]+>", "[^:]+", re.escape(spelled.strip("`"))): rest for spelled, rest in rows.items()}
     met = set()
-    for key in [key for key in await all_keys(store) if key.startswith(f"bb:{cache.namespace}:")]:
+    for key in await all_keys(store, f"bb:{cache.namespace}:"):
         (row,) = [row for row in known if re.fullmatch(row, key)]
         assert (await store.command("TYPE", key)).decode() == known[row][0], key
         assert (await store.command("PTTL", key) == -1) == (known[row][1] == "never"), key
@@ -239,12 +239,39 @@ async def test_bad_input_is_refused_before_anything_is_sent(cache: BlackboardCac
     for namespace, key in ((("a", ""), "k"), (("a",), ""), (("a",), "k" * 2000)):
         with pytest.raises(ConfigError, match="1 to 1024 bytes"):
             await cache.aset({(namespace, key): (1, None)})
-    with pytest.raises(ConfigError, match="more than 0"):
-        BlackboardCache(cache.board, ttl=0)
+    for ttl in (0, -1, float("nan"), float("inf"), 1e17, None, True):
+        with pytest.raises(ConfigError, match="ttl"):
+            BlackboardCache(cache.board, ttl=cast("Any", ttl))
     small = Settings(namespaces={"langgraph": {"kind": "checkpoint", "value_limit": "1KiB"}})
     limited = BlackboardCache[Any](Blackboard(cache.board.store, small, None, None))
     with pytest.raises(EncodeError, match="value_limit"):
         await put(limited, "a", value="x" * 2000)
+
+
+@pytest.mark.parametrize("ttl", [float("nan"), float("inf"), 1e17, "soon", True])
+async def test_a_time_that_is_none_spoils_nothing(cache: BlackboardCache[Any], ttl: Any) -> None:
+    """One that is too long once stayed in the list of its namespace, in which nothing could be cached from then on."""
+    pairs: Any = {(("a",), "k"): (1, 60), (("a",), "bad"): (2, ttl)}
+    with pytest.raises(ConfigError, match="ttl"):
+        await cache.aset(pairs)
+    assert await cache.aget(list(pairs)) == {}
+    await put(cache, "a", value=3)
+    assert list((await cache.aget([(("a",), "k")])).values()) == [3]
+
+
+@pytest.mark.parametrize("namespace", ["ab", None, 5])
+async def test_a_text_is_no_namespace(cache: BlackboardCache[Any], namespace: Any) -> None:
+    """Its characters would be the parts of another one."""
+    await cache.aset({(("a", "b"), "k"): (1, 60), (("a",), "k"): (2, 60)})
+    for act in (
+        cache.aset({(namespace, "k"): (3, 60)}),
+        cache.aget([(namespace, "k")]),
+        cache.aclear([namespace]),
+        cache.aclear(cast("Any", "ab")),
+    ):
+        with pytest.raises(ConfigError):
+            await act
+    assert len(await cache.aget([(("a", "b"), "k"), (("a",), "k")])) == 2
 
 
 async def test_an_outage_is_no_miss(backend: str) -> None:

@@ -50,7 +50,7 @@ async def saver(backend: str) -> AsyncIterator[BlackboardSaver]:
 
 async def standing(saver: BlackboardSaver, thread: str) -> set[str]:
     prefix = keys.ThreadKeys.of("langgraph", thread).prefix
-    return {key for key in await all_keys(saver.engine.store) if key.startswith(f"{prefix}:")}
+    return set(await all_keys(saver.engine.store, f"{prefix}:"))
 
 
 FILTERS: list[dict[str, Any]] = [

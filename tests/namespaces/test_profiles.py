@@ -73,7 +73,7 @@ async def drive(board: Blackboard, thread: str, *, steps: int = 3, end: str | No
 async def lives(board: Blackboard, thread: str) -> dict[str, int]:
     """Seconds until each key of the thread expires, -1 for never."""
     prefix = keys.ThreadKeys.of("checkpoint", thread).prefix
-    names = [key for key in await all_keys(board.store) if key.startswith(prefix)]
+    names = await all_keys(board.store, prefix)
     found = await board.store.batch([("PTTL", name) for name in names])
     return {name.removeprefix(prefix + ":"): max(-1, life // 1000) for name, life in zip(names, found, strict=True)}
 

@@ -41,8 +41,8 @@ from .encrypted import KEYS, LONG, Boards, opened, two
 
 
 @pytest_asyncio.fixture
-async def store(solo: Server) -> AsyncIterator[Store]:
-    connected = await Store.connect(solo.url)
+async def store(own: Server) -> AsyncIterator[Store]:
+    connected = await Store.connect(own.url)
     yield connected
     await connected.close()
 
@@ -336,7 +336,7 @@ async def test_a_fork_goes_on_alone(board: Blackboard, store: Store, thread: str
         await run.finish("done")
     assert ran == ["two"]
     assert await fork.result() == "done"
-    assert [key for key in await all_keys(store) if key.startswith(where.prefix + ":")] == [where.meta]
+    assert await all_keys(store, where.prefix + ":") == [where.meta]
 
 
 async def test_pruning_needs_no_key(boards: Boards, thread: str) -> None:

@@ -56,8 +56,8 @@ async def test_values_cannot_be_exchanged(board: Blackboard, store: Store, threa
 async def test_items_cannot_be_moved(board: Blackboard, store: Store, thread: str) -> None:
     where = await two(board, thread)
     other = await two(board, f"{thread}-other")
-    (log,) = [key for key in await all_keys(store) if key.startswith(where.logs())]
-    (foreign,) = [key for key in await all_keys(store) if key.startswith(other.logs())]
+    (log,) = await all_keys(store, where.logs())
+    (foreign,) = await all_keys(store, other.logs())
     items = await store.command("LRANGE", log, 0, -1)
     for at, item in ((0, items[1]), (0, (await store.command("LRANGE", foreign, 0, 0))[0])):
         await store.command("LSET", log, at, item)

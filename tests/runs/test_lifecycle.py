@@ -17,13 +17,13 @@ from tests.machines import play
 
 
 @pytest.mark.timeout(900)  # a failure is shrunk before it is shown
-def test_any_life_agrees_with_the_model(solo: Server) -> None:
-    play(lambda: LifecycleMachine(solo.url), 50, 40)
+def test_any_life_agrees_with_the_model(own: Server) -> None:
+    play(lambda: LifecycleMachine(own.url), 50, 40)
 
 
 @pytest.mark.chaos
-def test_many_lives_agree_with_the_model(solo: Server) -> None:
-    play(lambda: LifecycleMachine(solo.url), 2000, 60)
+def test_many_lives_agree_with_the_model(own: Server) -> None:
+    play(lambda: LifecycleMachine(own.url), 2000, 60)
 
 
 async def test_a_refused_write_lists_an_id_and_a_sweep_drops_the_row(solo: Server) -> None:

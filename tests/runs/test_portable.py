@@ -48,7 +48,7 @@ def rows(data: bytes) -> list[dict[str, Any]]:
 
 async def standing(engine: Engine, thread: str) -> set[str]:
     prefix = keys.ThreadKeys.of(NAMESPACE, thread).prefix + ":"
-    return {key.removeprefix(prefix) for key in await all_keys(engine.store) if key.startswith(prefix)}
+    return {key.removeprefix(prefix) for key in await all_keys(engine.store, prefix)}
 
 
 async def everything(engine: Engine, thread: str, lineages: tuple[str, ...] = ("",)) -> dict[str, Any]:

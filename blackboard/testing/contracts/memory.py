@@ -35,7 +35,7 @@ class MemoryContract:
     async def standing(self, memory: Memory) -> set[str]:
         """List what stands of a path, without its own prefix."""
         prefix = memory.records.keys.prefix + ":"
-        return {key.removeprefix(prefix) for key in await all_keys(memory.records.store) if key.startswith(prefix)}
+        return {key.removeprefix(prefix) for key in await all_keys(memory.records.store, prefix)}
 
     async def stored(self, memory: Memory) -> list[Record]:
         """Read every record, and find the counts and the listing to agree with that."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Mapping, Sequence
 
 import pytest
@@ -17,6 +18,8 @@ from blackboard.store.client import Store
 __all__ = ["NAMESPACE", "ThreadContract", "all_keys", "log", "step"]
 
 NAMESPACE = "checkpoint"
+GLOB = re.compile(r"[\\*?\[\]^-]")
+"""What means something else in a pattern of SCAN."""
 
 
 def log(items: Sequence[bytes], stored: Ref | None = None) -> Items:
@@ -52,7 +55,7 @@ class ThreadContract:
     async def standing(self, engine: Engine, thread: str) -> set[str]:
         """List what stands of a thread, without the thread's own prefix."""
         prefix = keys.ThreadKeys.of(NAMESPACE, thread).prefix + ":"
-        return {key.removeprefix(prefix) for key in await all_keys(engine.store) if key.startswith(prefix)}
+        return {key.removeprefix(prefix) for key in await all_keys(engine.store, prefix)}
 
     async def without_expiry(self, engine: Engine, thread: str) -> set[str]:
         """List what stands of a thread and never expires."""
@@ -82,15 +85,16 @@ class ThreadContract:
         raise AssertionError(f"{thread} did not expire")
 
 
-async def all_keys(store: Store) -> list[str]:
-    """List every key of the backend, on all of its primaries."""
+async def all_keys(store: Store, start: str = "") -> list[str]:
+    """List every key of the backend that starts so, on all of its primaries."""
     found: list[str] = []
+    pattern = GLOB.sub(r"\\\g<0>", start) + "*"
     for primary in await store.primaries():
         cursor = 0
         while True:
-            reply = await primary.command("SCAN", cursor, "COUNT", 1000)
+            reply = await primary.command("SCAN", cursor, "MATCH", pattern, "COUNT", 10_000)
             cursor = int(reply[0])
             found += [key.decode() for key in reply[1]]
             if cursor == 0:
                 break
-    return found
+    return list(dict.fromkeys(found))
