@@ -170,9 +170,13 @@ def break_lock(context: typer.Context, thread: ThreadId, as_json: AsJson = False
 
 def _json(text: str, what: str) -> Any:
     try:
-        return json.loads(text)
+        return json.loads(text, parse_constant=_no_constant)
     except ValueError as error:
         raise ConfigError(f"{what} is not JSON: {error}: {text!r}; text needs quotes of its own", value=text) from error
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"JSON has no {name}")
 
 
 COMMANDS: Mapping[str, Callable[..., None]] = {

@@ -63,7 +63,10 @@ def put_one(facts: Row, *, as_json: bool) -> None:
 
 def meta(thread: str, found: Meta) -> dict[str, Any]:
     """Spell what is true of a whole thread; times in µs, `expires` in ms."""
-    return {"thread": thread, **{name: value for name, value in asdict(found).items() if value not in (None, "")}}
+    said = {name: value for name, value in asdict(found).items() if value not in (None, "")}
+    if not found.created:
+        del said["created"]  # a tombstone does not tell
+    return {"thread": thread, **said}
 
 
 def manifest(found: Manifest) -> dict[str, Any]:

@@ -120,6 +120,8 @@ def test_rm(command: Command, thread: str) -> None:
     assert "UnreadSignals" in command("rm", thread, expect=1)
     assert command.json("show", thread)["status"] == "running"
     assert command("rm", thread, "--drop-unread") == f"{thread} is deleted\n"
+    gone = command.json("show", thread)
+    assert (gone["status"], "created" in gone) == ("deleted", False)
     assert "no thread" in command("rm", thread, expect=1)
 
 
@@ -144,6 +146,7 @@ def test_signals_and_notes_reach_the_inbox(command: Command, thread: str) -> Non
     ]
     assert "verdict" in command("inbox", thread)
     assert "is not JSON" in command("signal", thread, "other", "hello", expect=2)
+    assert "is not JSON: JSON has no NaN" in command("signal", thread, "other", "NaN", expect=2)
     command("signal", "nobody", "verdict", "1", expect=1)
 
 
