@@ -306,8 +306,8 @@ class Blackboard:
         return self._engines[namespace]
 
 
-def _directory(given: str | Path) -> Path:
-    if not isinstance(given, (str, Path)) or not str(given):  # pyright: ignore[reportUnnecessaryIsInstance]
+def _directory(given: object) -> Path:
+    if not isinstance(given, (str, Path)) or not str(given):
         raise ConfigError(f"directory must be a path, not {given!r}; leave it out for the default", value=given)
     return Path(given)
 

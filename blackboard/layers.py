@@ -42,7 +42,8 @@ class Layer:
 
 def read(path: str | os.PathLike[str]) -> Layer:
     """Read one TOML file; a file that is missing or is not TOML raises ConfigError naming it."""
-    if not isinstance(path, (str, os.PathLike)) or not os.fspath(path):  # pyright: ignore[reportUnnecessaryIsInstance]
+    given: Any = path  # callers may not be typed
+    if not isinstance(given, (str, os.PathLike)) or not str(path):
         raise ConfigError(f"a settings file is named by a path, not {path!r}; give its values as arguments", value=path)
     file = Path(path).expanduser()
     try:

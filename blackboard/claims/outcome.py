@@ -105,9 +105,9 @@ def check_semantics(semantics: Semantics) -> Semantics:
     return semantics
 
 
-def check_text(value: str, what: str, *, least: int = 1) -> str:
+def check_text(value: Any, what: str, *, least: int = 1) -> str:
     """Return it unchanged; ConfigError if it is no text of at least so many characters."""
-    if not isinstance(value, str) or len(value) < least:  # pyright: ignore[reportUnnecessaryIsInstance]
+    if not isinstance(value, str) or len(value) < least:
         raise ConfigError(f"{what} must be text{' that is not empty' * least}, not {value!r}", value=value)
     if any("\ud800" <= character <= "\udfff" for character in value):
         raise ConfigError(f"{what} {value!r} holds a lone surrogate; use valid text", value=value)

@@ -257,7 +257,7 @@ class RunEffect(Generic[T]):
         )
 
 
-def _told(error: Exception) -> str:
+def _told(error: BaseException) -> str:
     """Spell an error for people; one that cannot be spelled is told by its class."""
     name = type(error).__name__
     try:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import ssl
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from blackboard.errors import ConfigError
@@ -110,7 +110,8 @@ class Address:
     @classmethod
     def parse(cls, url: str) -> Address:
         """Read a URL, or raise ConfigError that names what is wrong with it, never its password."""
-        if not isinstance(url, str) or not url.strip():  # pyright: ignore[reportUnnecessaryIsInstance]
+        given: Any = url  # callers may not be typed
+        if not isinstance(given, str) or not given.strip():
             raise _wrong(
                 "it must be text such as redis://host:6379/0, and not empty; leave it out for the embedded server"
             )
