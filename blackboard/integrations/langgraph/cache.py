@@ -16,6 +16,7 @@ from blackboard.codec.cipher import opened, sealed
 from blackboard.errors import ConfigError, EncodeError
 from blackboard.integrations.langgraph.loop import wait_for
 from blackboard.integrations.langgraph.serializer import BlackboardSerializer
+from blackboard.quantities import seconds
 from blackboard.settings import CheckpointNamespace
 from blackboard.store.script import Script
 from blackboard.telemetry import logger
@@ -46,7 +47,7 @@ class _Name:
 
     @classmethod
     def of(cls, namespace: Sequence[str], key: str) -> Self:
-        return cls(keys.CacheKeys.spell(namespace), keys.encode(key, "cache key"))
+        return cls(_spelled(namespace), keys.encode(key, "cache key"))
 
     def stored(self, namespace: str) -> str:
         return keys.CacheKeys.of(namespace, self.cache).entry(self.key)
@@ -84,8 +85,7 @@ class BlackboardCache(BaseCache[ValueT]):
     ) -> None:
         serde = BlackboardSerializer() if serde is None else serde
         super().__init__(serde=serde.without_opaque() if isinstance(serde, BlackboardSerializer) else serde)
-        if ttl <= 0:
-            raise ConfigError(f"ttl must be more than 0 seconds, got {ttl}", value=ttl)
+        ttl = seconds(ttl, what="ttl")
         try:
             self.loop = asyncio.get_running_loop() if loop is None else loop
         except RuntimeError:
@@ -109,12 +109,13 @@ class BlackboardCache(BaseCache[ValueT]):
     async def aset(self, pairs: Mapping[FullKey, tuple[ValueT, float | None]]) -> None:
         """Keep values for as many seconds as each says; a time of 0 or less removes the value.
 
-        Raises EncodeError, before anything is sent, for a value that would not come back the same.
+        Raises EncodeError, before anything is sent, for a value that would not come back the same, and ConfigError for a time
+        that is none.
         """
         caches: dict[str, list[_Entry]] = {}
         for (namespace, key), (value, ttl) in pairs.items():
-            name, life_ms = _Name.of(namespace, key), int(1000 * (self.ttl if ttl is None else ttl))
-            caches.setdefault(name.cache, []).append(_Entry(name.key, max(0, life_ms), self._spell(name, value)))
+            name, life_ms = _Name.of(namespace, key), _life_ms(self.ttl if ttl is None else ttl)
+            caches.setdefault(name.cache, []).append(_Entry(name.key, life_ms, self._spell(name, value)))
         await self._list({cache: max(entry.life_ms for entry in entries) for cache, entries in caches.items()})
         await asyncio.gather(*(self._keep(cache, entries) for cache, entries in caches.items()))
 
@@ -124,7 +125,7 @@ class BlackboardCache(BaseCache[ValueT]):
             rows = await self.board.store.command("ZRANGE", keys.caches(self.namespace), 0, -1)
             caches = [row.decode() for row in rows]
         else:
-            caches = [keys.CacheKeys.spell(namespace) for namespace in namespaces]
+            caches = [_spelled(namespace) for namespace in _several(namespaces)]
         for cache in caches:
             await self._clear(keys.CacheKeys.of(self.namespace, cache))
 
@@ -185,3 +186,23 @@ class BlackboardCache(BaseCache[ValueT]):
         for start in range(0, len(rows), SLICE):
             some = rows[start : start + SLICE]
             await self.board.store.call(_CLEAR, (where.entries, *(where.entry(row) for row in some)), some)
+
+
+def _life_ms(ttl: float) -> int:
+    """Return for how many ms a value is kept; 0 for one that is to be removed."""
+    if type(ttl) in (int, float) and ttl <= 0:
+        return 0
+    return round(1000 * seconds(ttl, what="a cached value's ttl"))
+
+
+def _spelled(namespace: Sequence[str]) -> str:
+    """Spell a namespace; ConfigError for a text, whose characters would be taken for its parts."""
+    if not isinstance(namespace, (tuple, list)):
+        raise ConfigError(f"a cache namespace is a tuple of texts, got {namespace!r}", value=namespace)
+    return keys.CacheKeys.spell(namespace)
+
+
+def _several(namespaces: Sequence[Namespace]) -> Sequence[Namespace]:
+    if not isinstance(namespaces, (list, tuple)):
+        raise ConfigError(f"clear takes a list of namespaces, got {namespaces!r}", value=namespaces)
+    return namespaces
