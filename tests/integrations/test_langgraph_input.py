@@ -195,8 +195,10 @@ async def test_a_run_is_named_by_its_uuid_or_its_text(saver: BlackboardSaver) ->
         for spelled in (run, str(run)):
             await put(saver, config(f"{spelled!r}"), checkpoint("a", n=1), run_id=spelled)
     await put(saver, config("odd"), checkpoint("a", n=1), run_id={"no": "text"})
-    await saver.adelete_for_runs([runs[0], str(runs[1])])
-    assert await threads(saver) == ["odd"]
+    await put(saver, config("odd", "a"), checkpoint("b", n=1))
+    await saver.adelete_for_runs([runs[0], str(runs[1]), "None"])
+    assert await ids(saver, config("odd")) == ["b", "a"]
+    assert await threads(saver) == ["odd", "odd"]
 
 
 @pytest.mark.parametrize("lacking", ["v", "ts", "versions_seen", "updated_channels"])
@@ -238,3 +240,12 @@ async def test_writes_that_could_not_be_read_are_refused(saver: BlackboardSaver,
     found = await saver.aget_tuple(config("t"))
     assert found is not None
     assert found.pending_writes == [("task", "n", 1)]
+
+
+@pytest.mark.parametrize("ttl", [0, -1, float("nan"), float("inf"), 1e15, "soon", True])
+async def test_a_finish_with_a_time_that_is_none_leaves_the_thread_as_it_was(saver: BlackboardSaver, ttl: Any) -> None:
+    await put(saver, config("t"), checkpoint("a", n=1))
+    with pytest.raises(ConfigError, match="ttl"):
+        await saver.afinish("t", ttl=ttl)
+    await put(saver, config("t", "a"), checkpoint("b", n=1))
+    assert await ids(saver, config("t")) == ["b", "a"]

@@ -2,10 +2,12 @@ from typing import Any
 
 import pytest
 
+from blackboard.errors import ConfigError
+
 pytest.importorskip("langgraph", reason="install agent-blackboard[langgraph]")
 
 from blackboard.integrations.langgraph import BlackboardSerializer
-from blackboard.integrations.langgraph.versions import named, numbered
+from blackboard.integrations.langgraph.versions import following, named, numbered
 
 VERSIONS: dict[str, Any] = {"messages": 7, "branch:to:chat": "00000007.5", "0": 1.5}
 
@@ -34,3 +36,25 @@ def test_each_name_is_spelled_once() -> None:
     text = repr(numbered(VERSIONS, seen, list(VERSIONS)))
     assert text.count("messages") == 1
     assert text.count("branch:to:chat") == 1
+
+
+@pytest.mark.parametrize(
+    ("version", "after"),
+    [
+        (None, 1),
+        (1, 2),
+        (1.5, 2),
+        (2**70, 2**70 + 1),
+        ("5", "6"),
+        ("0009.25", "0010.00"),
+        (f"{9:032}.5", f"{10:032}.0"),
+    ],
+)
+def test_a_version_follows_its_kind(version: Any, after: Any) -> None:
+    assert following(version) == after
+
+
+@pytest.mark.parametrize("version", ["", "abc", ".5", float("nan"), float("inf"), [1]])
+def test_what_is_no_version_is_named(version: Any) -> None:
+    with pytest.raises(ConfigError, match="version"):
+        following(version)

@@ -58,7 +58,8 @@ async def _chosen(
     stays = 0
     async for manifest in manifests(engine, *place, page=500):
         _, metadata = spelling.rest(manifest)
-        if str(metadata.get("run_id")) in runs:
+        run: object = metadata.get("run_id")
+        if run is not None and str(run) in runs:
             going[manifest.checkpoint] = None
             continue
         stays += 1

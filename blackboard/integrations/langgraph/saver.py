@@ -36,6 +36,8 @@ from blackboard.integrations.langgraph.removal import delete_runs, keep_latest, 
 from blackboard.integrations.langgraph.spelling import Mark, Spelling, Stored, step_of
 from blackboard.integrations.langgraph.sync import SyncSaver
 from blackboard.integrations.langgraph.tuples import find, tuple_of
+from blackboard.integrations.langgraph.versions import following
+from blackboard.quantities import seconds
 from blackboard.runs.run import PRUNE_EVERY
 from blackboard.settings import CheckpointNamespace, Settings
 from blackboard.telemetry import logger
@@ -285,7 +287,7 @@ class BlackboardSaver(SyncSaver):
 
         Later writes raise AlreadyFinished. Raises UnresolvedEffects while an effect is open.
         """
-        keep = self.engine.policy.ttl if ttl is None else ttl
+        keep = self.engine.policy.ttl if ttl is None else seconds(ttl, what="ttl")
         await self.engine.retention.close(thread_named(thread_id), status="finished", ttl=keep, drop_unread=True)
 
     def finish(self, thread_id: str, *, ttl: float | None = None) -> None:
@@ -304,10 +306,7 @@ class BlackboardSaver(SyncSaver):
 
     def get_next_version(self, current: Any, channel: None) -> Any:
         """Count on: whole numbers, or for a thread that came from a saver with texts (`00…07.31`) such texts."""
-        if isinstance(current, str):
-            number, _, rest = current.partition(".")
-            return f"{int(number) + 1:0{len(number)}}{'.' + '0' * len(rest) if rest else ''}"
-        return 1 if current is None else int(current) + 1
+        return following(current)
 
     @contextlib.contextmanager
     def _opened_by(self, place: Place) -> Generator[None]:

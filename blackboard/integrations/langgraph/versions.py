@@ -1,11 +1,27 @@
-"""The versions of a checkpoint with the name of each channel spelled once: most are named three times or more."""
+"""The versions of channels: what comes after one, and those of a checkpoint with each name spelled once, which most have three times."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-__all__ = ["named", "numbered"]
+from blackboard.errors import ConfigError
+
+__all__ = ["following", "named", "numbered"]
+
+
+def following(version: Any) -> Any:
+    """Return the version that comes after one: 1 after None, a text of the same form after a text.
+
+    ConfigError for what does not begin with a number, or is none.
+    """
+    try:
+        if isinstance(version, str):
+            number, _, rest = version.partition(".")
+            return f"{int(number) + 1:0{len(number)}}{'.' + '0' * len(rest) if rest else ''}"
+        return 1 if version is None else int(version) + 1
+    except (TypeError, ValueError, OverflowError):
+        raise ConfigError(f"a channel's version is a number, or a text that begins with one; got {version!r}") from None
 
 
 def numbered(versions: Mapping[str, Any], seen: Mapping[str, Mapping[str, Any]], updated: Sequence[str] | None) -> Any:
