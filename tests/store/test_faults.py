@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -278,10 +279,11 @@ async def test_refusal_after_a_lost_reply_is_unknown(own: Server, thread: str) -
 
 
 async def test_loading_server_is_waited_for(tmp_path: Path) -> None:
-    slow: Any = {"key_load_delay": 5_000, "loading_process_events_interval_bytes": 1024}
+    slow: Any = {"key_load_delay": 50_000, "loading_process_events_interval_bytes": 1024}
+    values = [random.Random(number).randbytes(2_000) for number in range(200)]  # each longer than the interval
     async with await start_server(BINARY, tmp_path, **slow) as server:
         store = await Store.connect(server.url, retry_deadline=20)
-        await store.batch([("SET", f"key:{number}", b"x" * 100) for number in range(200)])
+        await store.batch([("SET", f"key:{number}", value) for number, value in enumerate(values)])
         await server.ask("BGREWRITEAOF")
         async with asyncio.timeout(10):
             while b"aof_rewrite_in_progress:1" in await server.ask("INFO", "persistence"):
@@ -295,7 +297,9 @@ async def test_loading_server_is_waited_for(tmp_path: Path) -> None:
                 except ServerUnavailable as outage:
                     if "LOADING" in str(outage):
                         break
-        assert await store.command("GET", "key:199") == b"x" * 100
+        reading = asyncio.create_task(store.command("GET", "key:199"))
+        await server.ask("CONFIG", "SET", "key-load-delay", 0)
+        assert await reading == values[199]
         await starting
         await store.close()
 
