@@ -237,6 +237,8 @@ def path_text(path: str | Sequence[str]) -> str:
     `"acme/users/42"` and `("acme", "users", "42")` are the same path; a segment that holds a `/` is given in the second
     form. Segments are compared byte by byte. Raises ConfigError for an empty path, an empty segment or more than 1,024 bytes.
     """
+    if not isinstance(path, Sequence):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may not be typed
+        raise ConfigError(f"a path is a text or a sequence of texts, got {path!r}", value=path)
     segments = path.split(PATH_SEPARATOR) if isinstance(path, str) else list(path)
     if not segments or not all(segments):
         raise ConfigError(f"a path is one or more non-empty segments joined by /, got {path!r}", value=path)

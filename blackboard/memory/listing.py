@@ -9,7 +9,7 @@ from typing import overload
 from blackboard.errors import ConfigError
 from blackboard.keys import check_id
 from blackboard.memory.filters import Where, parse
-from blackboard.memory.record import Record, Token
+from blackboard.memory.record import Record, Token, checked
 from blackboard.memory.records import Change, Records
 
 __all__ = ["Changes", "Page", "at_least_one", "changes", "count", "history", "page"]
@@ -89,7 +89,7 @@ async def history(records: Records, subject: str, limit: int) -> list[Record]:
 async def changes(records: Records, after: Token | None, limit: int) -> Changes:
     """Read what the log says after a token."""
     at_least_one(limit)
-    after = Token.checked(after, "after")
+    after = checked(after, "after")
     tail = await records.tail(0 if after is None else after, limit)
     return Changes(tail.changes, tail.token, tail.gap, tail.more)
 

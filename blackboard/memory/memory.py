@@ -20,7 +20,7 @@ from blackboard.memory.new import Edit, Labels, Life, New, Said
 from blackboard.memory.paths import Paths
 from blackboard.memory.portable import Existing, Imported
 from blackboard.memory.receipt import Receipt
-from blackboard.memory.record import Record, Token
+from blackboard.memory.record import Record, Token, checked
 from blackboard.memory.records import Records
 from blackboard.memory.sets import ready, refuse, served
 from blackboard.memory.upkeep import Tended, Tending, tended
@@ -171,7 +171,7 @@ class Memory:
             min_score=min_score, diversity=diversity, recency=recency, importance=importance, lexical=lexical,
             context=context, embedding=embedding, explain=explain,
         )  # fmt: skip
-        at_least = Token.checked(at_least, "at_least")
+        at_least = checked(at_least, "at_least")
         others = await self.paths.below(self.records.path, MOST_PATHS) if below else []  # one too many is refused
         if served(self.records.policy):
             from blackboard.memory import nearest

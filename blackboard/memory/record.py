@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     M = TypeVar("M", bound=BaseModel)
 
-__all__ = ["Metadata", "Record", "Scalar", "Token"]
+__all__ = ["Metadata", "Record", "Scalar", "Token", "checked"]
 
 Scalar = str | int | float | bool | None
 """What a single value of metadata can be."""
@@ -40,12 +40,14 @@ class Token:
             raise ConfigError(f"a token is <incarnation>.<seq>, as it was returned; got {text!r}", value=text)
         return cls(int(incarnation), int(seq))
 
-    @classmethod
-    def checked(cls, token: Token | None, what: str) -> Token | None:
-        """Return a token, or None, unchanged; ConfigError for anything else, its text included."""
-        if token is None or isinstance(token, cls):
-            return token
-        raise ConfigError(f"{what} is a token, got {token!r}; make one of its text by Token.parse", value=token)
+
+def checked(token: Any, what: str) -> Token | None:
+    """Return a token, or None, unchanged; ConfigError for anything else, its text included."""
+    if token is None:
+        return None
+    if isinstance(token, Token) and all(type(part) is int and part >= 0 for part in (token.incarnation, token.seq)):
+        return token
+    raise ConfigError(f"{what} is a token, got {token!r}; make one of its text by Token.parse", value=token)
 
 
 @dataclass(frozen=True, slots=True)

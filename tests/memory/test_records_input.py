@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -119,7 +120,7 @@ async def test_a_single_thing_is_no_batch(board: Blackboard, path: str, items: A
     assert await board.memory(path).count() == 0
 
 
-@pytest.mark.parametrize("path", ["", "a//b", "/a", [], ["a", ""], "x" * 1025, "\ud800"])
+@pytest.mark.parametrize("path", ["", "a//b", "/a", [], ["a", ""], ["a", 5], "x" * 1025, "\ud800", None, 5, b"a", True])
 def test_a_path_that_is_none(board: Blackboard, path: Any) -> None:
     with pytest.raises(ConfigError):
         board.memory(path)
@@ -146,7 +147,7 @@ async def test_other_arguments_are_checked(board: Blackboard, path: str) -> None
     for place in (-1, True, None, "1", 1.5):
         with pytest.raises(ConfigError, match="after is 0, or `after` of the page before"):
             await memory.list(after=place)  # type: ignore[arg-type]
-    for token in (str(done.token), 1, (1, 1)):
+    for token in (str(done.token), 1, (1, 1), replace(done.token, seq=-1), Token("1", "2")):  # type: ignore[arg-type]
         with pytest.raises(ConfigError, match=r"after is a token, got .* Token\.parse"):
             await memory.changes(after=token)  # type: ignore[arg-type]
         with pytest.raises(ConfigError, match=r"at_least is a token, got .* Token\.parse"):
