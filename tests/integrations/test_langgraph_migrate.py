@@ -10,7 +10,7 @@ import pytest
 from typing_extensions import TypedDict
 
 from blackboard import Blackboard, Settings
-from blackboard.errors import EncodeError
+from blackboard.errors import ConfigError, EncodeError
 from blackboard.testing.servers import Server
 from tests.integrations.test_langgraph_graphs import (
     Work,
@@ -237,3 +237,22 @@ async def test_a_refusal_names_the_checkpoint(target: BlackboardSaver) -> None:
         await copy_threads(source, strict)
     assert refused.value.__notes__ == ["while checkpoint '2' of thread 't' was copied"]
     assert await count(strict, "t") == 1
+
+
+async def test_threads_that_are_named_by_numbers(target: BlackboardSaver) -> None:
+    """In memory 7 is another thread than "7"; here its text names it."""
+    memory = InMemorySaver()
+    made: Any = {**empty_checkpoint(), "channel_values": {"n": 1}, "channel_versions": {"n": 1}}
+    del made["v"]
+    memory.put({"configurable": {"thread_id": 7, "checkpoint_ns": ""}}, made, {}, {"n": 1})
+    for threads, stands in ((None, 0), ([7], 1)):
+        copied = await copy_threads(memory, target, threads)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        assert copied == Copied(threads=1, checkpoints=1 - stands, standing=stands, differences=())
+    found = await target.aget_tuple(config("7"))
+    assert found is not None
+    assert found.checkpoint == made
+
+
+async def test_one_text_is_not_many_threads(target: BlackboardSaver) -> None:
+    with pytest.raises(ConfigError, match="abc"):
+        await copy_threads(InMemorySaver(), target, "abc")

@@ -14,9 +14,9 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from blackboard.errors import BlackboardError
 from blackboard.integrations.langgraph.listing import manifests
-from blackboard.integrations.langgraph.place import Place
+from blackboard.integrations.langgraph.place import Place, configured, several
 from blackboard.integrations.langgraph.saver import BlackboardSaver
-from blackboard.integrations.langgraph.tuples import TASKS
+from blackboard.integrations.langgraph.tuples import TASKS, has_no_tasks
 from blackboard.telemetry import logger
 
 __all__ = ["Copied", "Difference", "copy_threads"]
@@ -77,12 +77,13 @@ class _Reader:
     def __init__(self, saver: BaseCheckpointSaver[Any]) -> None:
         self._saver = saver
         self._sync = not inspect.isasyncgenfunction(saver.alist)
+        self._named: dict[str, Any] = {}
 
     async def places(self, threads: Iterable[str] | None) -> dict[str, list[Place]]:
         """List the checkpoints of each thread by their ids, whatever their lineage: so parents come before their children."""
         asked: list[RunnableConfig | None] = [None]
         if threads is not None:
-            asked = [{"configurable": {"thread_id": thread}} for thread in dict.fromkeys(threads)]
+            asked = [{"configurable": {"thread_id": thread}} for thread in dict.fromkeys(several(threads, "threads"))]
         found: dict[str, list[Place]] = {}
         for config in asked:
             for place in await self._listed(config):
@@ -90,18 +91,27 @@ class _Reader:
         return {thread: sorted(places, key=lambda place: place.checkpoint or "") for thread, places in found.items()}
 
     async def read(self, place: Place) -> CheckpointTuple | None:
-        """Read one checkpoint; None if it has gone meanwhile."""
+        """Read one checkpoint, of a thread that is named as it is there; None if it has gone meanwhile."""
+        config: RunnableConfig = {
+            "configurable": {**configured(place.config()), "thread_id": self._named.get(place.thread, place.thread)}
+        }
         if self._sync:
-            return await asyncio.to_thread(self._saver.get_tuple, place.config())
-        return await self._saver.aget_tuple(place.config())
+            return await asyncio.to_thread(self._saver.get_tuple, config)
+        return await self._saver.aget_tuple(config)
 
     async def _listed(self, config: RunnableConfig | None) -> list[Place]:
         if not self._sync:
             try:
-                return [Place.of(found.config) async for found in self._saver.alist(config)]
+                return [self._place(found) async for found in self._saver.alist(config)]
             except NotImplementedError:
                 self._sync = True
-        return await asyncio.to_thread(lambda: [Place.of(found.config) for found in self._saver.list(config)])
+        return await asyncio.to_thread(lambda: [self._place(found) for found in self._saver.list(config)])
+
+    def _place(self, found: CheckpointTuple) -> Place:
+        """Say where a checkpoint stands; a saver may name threads by numbers, which are no texts to it."""
+        place = Place.of(found.config)
+        self._named[place.thread] = configured(found.config)["thread_id"]
+        return place
 
 
 async def _standing(target: BlackboardSaver, thread: str) -> set[tuple[str, str | None]]:
@@ -180,7 +190,7 @@ def _differing(serde: SerializerProtocol, ours: CheckpointTuple, theirs: Checkpo
 def _parts(found: CheckpointTuple, theirs: CheckpointTuple) -> dict[str, Any]:
     """Return what a checkpoint is made of, without the tasks of an old format that only our reading has put into it."""
     parts: dict[str, Any] = dict(found.checkpoint)
-    if theirs.checkpoint["v"] < 4 and TASKS not in theirs.checkpoint["channel_values"]:
+    if has_no_tasks(theirs.checkpoint) and TASKS not in theirs.checkpoint["channel_values"]:
         for name in ("channel_values", "channel_versions"):
             parts[name] = {channel: part for channel, part in parts[name].items() if channel != TASKS}
     return parts

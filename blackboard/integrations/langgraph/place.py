@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self, TypeGuard
 from uuid import UUID
@@ -75,7 +75,7 @@ def thread_named(thread: object, what: str = "thread_id") -> str:
     return str(thread)
 
 
-def several(ids: Sequence[str], what: str) -> Sequence[str]:
+def several(ids: Iterable[str], what: str) -> Iterable[str]:
     """Return ids that were given together; ConfigError for a single text, whose characters would be taken for ids."""
     if isinstance(ids, (str, bytes)):
         raise ConfigError(f"{what} must be a list of ids, got {ids!r}; give [{ids!r}]", value=ids)

@@ -14,13 +14,18 @@ from blackboard.integrations.langgraph.originals import Originals
 from blackboard.integrations.langgraph.place import Place
 from blackboard.integrations.langgraph.spelling import Spelling
 
-__all__ = ["TASKS", "find", "tuple_of"]
+__all__ = ["TASKS", "find", "has_no_tasks", "tuple_of"]
 
 TASKS = "__pregel_tasks"
 """LangGraph's channel of the tasks to come; before format 4 they were pending writes of the parent."""
 
 FORMAT = 4
-"""LangGraph's format of checkpoints in which these tasks are a channel; one that names no format is taken for it."""
+"""LangGraph's format of checkpoints since which these tasks are a channel; one that names no format is taken for it."""
+
+
+def has_no_tasks(checkpoint: Checkpoint) -> bool:
+    """Tell whether a checkpoint is of a format in which the tasks to come are pending writes of its parent."""
+    return (checkpoint.get("v") or FORMAT) < FORMAT
 
 
 async def find(engine: Engine, place: Place) -> Snapshot | None:
@@ -46,7 +51,7 @@ async def tuple_of(
     else:
         checkpoint["channel_values"] = {name: originals.value(name, refs[name], data) for name, data in contents}
     parent = None if manifest.parent is None else place.at(manifest.parent)
-    if (checkpoint.get("v") or FORMAT) < FORMAT and parent is not None:
+    if parent is not None and has_no_tasks(checkpoint):
         await _migrate(engine, spelling, parent, checkpoint)
     return CheckpointTuple(
         place.at(manifest.checkpoint).config(),
