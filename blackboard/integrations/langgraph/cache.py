@@ -16,6 +16,7 @@ from blackboard.codec.cipher import opened, sealed
 from blackboard.errors import ConfigError, EncodeError
 from blackboard.integrations.langgraph.loop import wait_for
 from blackboard.integrations.langgraph.serializer import BlackboardSerializer
+from blackboard.integrations.langgraph.tagged import tagged, untagged
 from blackboard.quantities import seconds
 from blackboard.settings import CheckpointNamespace
 from blackboard.store.script import Script
@@ -148,15 +149,14 @@ class BlackboardCache(BaseCache[ValueT]):
                 f"the value to cache as {name.key!r} has {len(body)} bytes, over the namespace's value_limit of {self._limit}",
                 path=name.key,
             )
-        return sealed(self._seal, kind.encode() + b":" + body, "cached value", name.cache, name.key)
+        return sealed(self._seal, tagged(kind, body), "cached value", name.cache, name.key)
 
     def _read(self, name: _Name, data: bytes | None) -> Sequence[ValueT]:
         """Read a value; none if it is not there, or is not what this cache would have written."""
         if data is None:
             return ()
         try:
-            kind, _, body = opened(self._seal, data, "cached value", name.cache, name.key).partition(b":")
-            return (self.serde.loads_typed((kind.decode(), body)),)
+            return (self.serde.loads_typed(untagged(opened(self._seal, data, "cached value", name.cache, name.key))),)
         except Exception as error:  # noqa: BLE001 - what a serializer raises about bytes of somebody else's is its own affair
             log.warning("a cached value is passed over: %s", error, extra={"cache": name.cache, "key": name.key})
             return ()

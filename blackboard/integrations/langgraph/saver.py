@@ -84,6 +84,10 @@ class BlackboardSaver(SyncSaver):
             raise ConfigError("make the saver on the board's event loop, or use BlackboardSaver.open(url)") from None
         self.board = board
         self.engine = board.engine(namespace, default=CheckpointNamespace())
+        if isinstance(breakpoints, str):  # whose parts would count as names of nodes
+            raise ConfigError(
+                f"breakpoints are a list of nodes, got {breakpoints!r}; give [{breakpoints!r}]", value=breakpoints
+            )
         self.breakpoints = breakpoints
         self._stored: OrderedDict[Place, Stored] = OrderedDict()
         self._shelf, self._lately = Shelf(), Lately()

@@ -28,6 +28,7 @@ from blackboard.integrations.langgraph import marked, msgpack
 from blackboard.integrations.langgraph.imprint import Imprint, are_messages
 from blackboard.integrations.langgraph.kept import Kept, short
 from blackboard.integrations.langgraph.serializer import BlackboardSerializer
+from blackboard.integrations.langgraph.tagged import tagged, untagged
 from blackboard.integrations.langgraph.versions import named, numbered
 
 __all__ = ["Mark", "Spelling", "Stored", "step_of"]
@@ -113,12 +114,25 @@ class Spelling:
         kind, data = self._typed(value, f"channel {name!r}")
         form = FORMS.get(kind) if len(data) > SHORT else None
         made = None if form is None else form.head(data)
-        if form is None or made is None or (made[0] == "map" and ref is None):
-            # A dict that was not there before may not be there again.
-            return Value(kind.encode() + b":" + data), None
+        # A dict that was not there before may not be there again.
+        if form is None or made is None or (made[0] == "map" and ref is None) or not self._is_cut(form, data, made):
+            return Value(tagged(kind, data)), None
         base = ref.segments if ref is not None and ref.kind == made[0] else ()
         spell = _log if made[0] == "log" else _map
         return spell(form, data, made[1:], (base, mark))
+
+    def _is_cut(self, form: Form, data: bytes, made: tuple[Literal["log", "map"], int, int]) -> bool:
+        """Tell whether a list or dict may be stored in parts: whether what the parts make is what the serializer wrote.
+
+        Of the two serializers that are known this is so. Another one may give its bytes the name of theirs; what it reads of a
+        dict with a key that stands twice nobody knows.
+        """
+        if type(self.serde) in (BlackboardSerializer, JsonPlusSerializer):
+            return True
+        try:
+            return made[0] == "log" and form.whole("log", form.split(data, made[2], made[1])) == data
+        except (ValueError, IndexError):
+            return False
 
     def _messages(self, name: str, value: Any, stored: Known) -> tuple[Channel, Mark] | None:
         """Spell a list of messages that stands as a log, item by item; None if it is no such list, or no longer one."""
@@ -161,7 +175,8 @@ class Spelling:
 
     def _typed(self, value: Any, place: str) -> tuple[str, bytes]:
         try:
-            return self.serde.dumps_typed(value)
+            kind, data = self.serde.dumps_typed(value)
+            return kind, bytes(data)
         except EncodeError as refused:
             raise EncodeError(f"{place}: {refused}", **refused.ids) from refused
 
@@ -170,7 +185,7 @@ class Spelling:
         if isinstance(content, bytes):
             return self._loads(content)
         form = _form(content)
-        return self.serde.loads_typed((form.KIND, form.whole(ref.kind, content)))
+        return self._read(form.KIND, form.whole(ref.kind, content))
 
     def about(self, checkpoint: Checkpoint, metadata: CheckpointMetadata) -> bytes:
         """Spell what of a checkpoint is no channel value, and its metadata; what every checkpoint has needs no names."""
@@ -244,16 +259,24 @@ class Spelling:
             if only is None or channel in only:
                 task = keys.decode(task)
                 order = writes_sort_key(path, task, int(index))
-                found.append((order, (task, channel, self.serde.loads_typed((kind, body)))))
+                found.append((order, (task, channel, self._read(kind, body))))
         return [write for _, write in sorted(found, key=lambda each: each[0])]
 
     def _dumps(self, value: Any) -> bytes:
         kind, data = self.serde.dumps_typed(value)
-        return kind.encode() + b":" + data
+        return tagged(kind, bytes(data))
 
     def _loads(self, data: bytes) -> Any:
-        kind, _, body = data.partition(b":")
-        return self.serde.loads_typed((kind.decode(), body))
+        return self._read(*untagged(data))
+
+    def _read(self, kind: str, body: bytes) -> Any:
+        try:
+            return self.serde.loads_typed((kind, body))
+        except NotImplementedError as unknown:
+            raise CorruptValue(
+                f"a value was written by another serializer, as {kind!r}: give the saver the one that wrote it",
+                key=kind,
+            ) from unknown
 
 
 def step_of(metadata: CheckpointMetadata) -> int:
