@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from blackboard.board import Blackboard
 from blackboard.claims.outcome import Done
 from blackboard.claims.shared import Claim
-from blackboard.errors import ConfigError, EffectMismatch, UncommittedChanges
+from blackboard.errors import ConfigError, CorruptValue, EffectMismatch, UncommittedChanges
 
 from .conftest import Review
 
@@ -105,3 +105,23 @@ async def test_what_is_claimed_across_threads(board: Blackboard, thread: str, wr
     await effects.complete(claim, b"sent")
     answer = await effects.begin(thread, semantics="at-most-once", fingerprint="f", ttl=30)
     assert (type(answer), getattr(answer, "result", None)) == (Done, b"sent")
+
+
+class Plain:
+    """No type that a stored value could be compared with."""
+
+
+@pytest.mark.parametrize(
+    ("declared", "error", "told"),
+    [(Plain, ConfigError, "cannot be checked against Plain"), (Page, CorruptValue, "is not of type Page")],
+)
+async def test_a_recorded_result_of_another_type(
+    board: Blackboard, thread: str, declared: Any, error: type[Exception], told: str
+) -> None:
+    async with board.run(thread, Review, start=Review) as run:
+        assert await run.effect("e", int, semantics="at-most-once").call(lambda: 5) == 5
+    with pytest.raises(error, match=told):
+        async with board.run(thread, Review) as run:
+            await run.effect("e", declared, semantics="at-most-once").call(lambda: 5)
+    async with board.run(thread, Review) as run:
+        assert await run.effect("e", int, semantics="at-most-once").call(lambda: 5) == 5
