@@ -249,3 +249,17 @@ async def test_a_finish_with_a_time_that_is_none_leaves_the_thread_as_it_was(sav
         await saver.afinish("t", ttl=ttl)
     await put(saver, config("t", "a"), checkpoint("b", n=1))
     assert await ids(saver, config("t")) == ["b", "a"]
+
+
+async def test_a_delta_channel_that_is_asked_for_twice_is_one(saver: BlackboardSaver) -> None:
+    memory = InMemorySaver()
+    for one in (saver, memory):
+        await put(one, config("t"), checkpoint("a"))
+        await one.aput_writes(config("t", "a"), [("lines", "x"), ("lines", "y")], "task")
+        await put(one, config("t", "a"), checkpoint("b"))
+    found = await saver.aget_delta_channel_history(config=config("t"), channels=["lines", "lines"])
+    assert found == {"lines": {"writes": [("task", "lines", "x"), ("task", "lines", "y")]}}
+    assert found == memory.get_delta_channel_history(config=config("t"), channels=["lines", "lines"])
+    assert await saver.aget_delta_channel_history(config=config("t"), channels=[]) == {}
+    with pytest.raises(ConfigError, match="lines"):
+        await saver.aget_delta_channel_history(config=config("t"), channels="lines")

@@ -76,9 +76,9 @@ def thread_named(thread: object, what: str = "thread_id") -> str:
 
 
 def several(ids: Iterable[str], what: str) -> Iterable[str]:
-    """Return ids that were given together; ConfigError for a single text, whose characters would be taken for ids."""
+    """Return ids or names that were given together; ConfigError for a single text, whose characters would be taken for them."""
     if isinstance(ids, (str, bytes)):
-        raise ConfigError(f"{what} must be a list of ids, got {ids!r}; give [{ids!r}]", value=ids)
+        raise ConfigError(f"{what} must be a list, got {ids!r}; give [{ids!r}]", value=ids)
     return ids
 
 

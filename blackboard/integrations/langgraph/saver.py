@@ -302,11 +302,11 @@ class BlackboardSaver(SyncSaver):
         self, *, config: RunnableConfig, channels: Sequence[str]
     ) -> Mapping[str, DeltaChannelHistory]:
         """Collect the writes of delta channels on the way back to their nearest snapshot, oldest first."""
-        if not channels:
+        place, names = Place.of(config), list(dict.fromkeys(several(channels, "channels")))
+        if not names:
             return {}
-        place = Place.of(config)
         asked = (place.thread, place.lineage, place.checkpoint)
-        return await delta_history(self.engine, Spelling(self.serde), asked, channels)
+        return await delta_history(self.engine, Spelling(self.serde), asked, names)
 
     def get_next_version(self, current: Any, channel: None) -> Any:
         """Count on: whole numbers, or for a thread that came from a saver with texts (`00…07.31`) such texts."""
