@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from blackboard import Blackboard
 from blackboard.cli.app import app
+from blackboard.keys import PathKeys
 from blackboard.memory.new import New
 
 from .conftest import Command
@@ -120,6 +121,10 @@ def test_a_survivor_is_named(command: Command, tmp_path: Path) -> None:
     file = tmp_path / "receipt.json"
     file.write_text(json.dumps(receipt), "utf-8")
     on_board(command, lambda board: board.memory(HOME).remember("Likes tea again", id="tea"))
+    told = command.json("memory", "verify", "--receipt", str(file))
+    assert (told["gone"], told["found"], told["again"]) == (True, [], ["tea"])
+    where = PathKeys.of("memory", HOME).record("tea")
+    on_board(command, lambda board: board.store.command("HSET", where, "seq", 1))  # of a write before it was forgotten
     done = CliRunner().invoke(app, ["--directory", str(command.directory), "memory", "verify", "--receipt", str(file)])
     assert (done.exit_code, "record:tea" in done.stdout) == (1, True)
 
