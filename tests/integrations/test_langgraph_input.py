@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from blackboard import Blackboard, Settings
-from blackboard.errors import ConfigError
+from blackboard.errors import ConfigError, EncodeError
 from blackboard.testing.servers import Server
 
 pytest.importorskip("langgraph", reason="install agent-blackboard[langgraph]")
@@ -263,3 +263,38 @@ async def test_a_delta_channel_that_is_asked_for_twice_is_one(saver: BlackboardS
     assert await saver.aget_delta_channel_history(config=config("t"), channels=[]) == {}
     with pytest.raises(ConfigError, match="lines"):
         await saver.aget_delta_channel_history(config=config("t"), channels="lines")
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        None,
+        5,
+        {},
+        {"id": "b"},
+        {**checkpoint("b"), "channel_values": None},
+        {**checkpoint("b"), "channel_versions": None},
+    ],
+)
+async def test_what_is_no_checkpoint_is_refused(saver: BlackboardSaver, made: Any) -> None:
+    await put(saver, config("t"), checkpoint("a", n=1))
+    with pytest.raises(ConfigError, match="checkpoint"):
+        await saver.aput(config("t", "a"), made, {}, {})
+    metadata: Any = [("step", 1)]
+    with pytest.raises(ConfigError, match="metadata"):
+        await saver.aput(config("t", "a"), checkpoint("b", n=1), metadata, {"n": 1})
+    assert await ids(saver, config("t")) == ["a"]
+
+
+async def test_what_langgraphs_serializer_does_not_know_is_named_by_its_place(saver: BlackboardSaver) -> None:
+    """EncodeError is a TypeError, as LangGraph's own; nothing was written."""
+    await put(saver, config("t"), checkpoint("a", n=1))
+    with pytest.raises(EncodeError, match="channel 'odd'.*object"):
+        await put(saver, config("t", "a"), checkpoint("b", odd=object()))
+    with pytest.raises(EncodeError, match="metadata.*object"):
+        await put(saver, config("t", "a"), checkpoint("b", n=1), odd=object())
+    with pytest.raises(EncodeError, match="write to 'odd'.*object"):
+        await saver.aput_writes(config("t", "a"), [("n", 1), ("odd", object())], "task")
+    found = await saver.aget_tuple(config("t"))
+    assert found is not None
+    assert (found.checkpoint["id"], found.pending_writes) == ("a", [])

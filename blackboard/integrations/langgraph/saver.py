@@ -33,7 +33,7 @@ from blackboard.integrations.langgraph.loop import entered, wait_for
 from blackboard.integrations.langgraph.originals import Lately
 from blackboard.integrations.langgraph.place import Place, checkpoint_of, configured, several, thread_named
 from blackboard.integrations.langgraph.removal import delete_runs, keep_latest, keep_newest
-from blackboard.integrations.langgraph.spelling import Mark, Spelling, Stored, step_of
+from blackboard.integrations.langgraph.spelling import Mark, Spelling, Stored, check_whole, step_of
 from blackboard.integrations.langgraph.sync import SyncSaver
 from blackboard.integrations.langgraph.tuples import find, tuple_of
 from blackboard.integrations.langgraph.versions import following
@@ -140,8 +140,12 @@ class BlackboardSaver(SyncSaver):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
-        """Store a checkpoint whose parent is the one that the config names; the same id again replaces it."""
+        """Store a checkpoint whose parent is the one that the config names; the same id again replaces it.
+
+        Raises EncodeError, naming the channel, for a value that the serializer does not know: nothing was written.
+        """
         place = Place.of(config)
+        check_whole(checkpoint, metadata)
         merged = get_checkpoint_metadata(config, metadata)
         with self._opened_by(place):
             await self._until_open(place)

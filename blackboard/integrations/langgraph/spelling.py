@@ -31,7 +31,7 @@ from blackboard.integrations.langgraph.serializer import BlackboardSerializer
 from blackboard.integrations.langgraph.tagged import tagged, untagged
 from blackboard.integrations.langgraph.versions import named, numbered
 
-__all__ = ["Mark", "Spelling", "Stored", "step_of"]
+__all__ = ["Mark", "Spelling", "Stored", "check_whole", "step_of"]
 
 USUAL = ("v", "ts", "channel_versions", "versions_seen", "updated_channels")
 """What every checkpoint has beside its id and its values."""
@@ -176,9 +176,11 @@ class Spelling:
     def _typed(self, value: Any, place: str) -> tuple[str, bytes]:
         try:
             kind, data = self.serde.dumps_typed(value)
-            return kind, bytes(data)
         except EncodeError as refused:
             raise EncodeError(f"{place}: {refused}", **refused.ids) from refused
+        except TypeError as refused:  # as LangGraph's serializer says of a class that it does not know
+            raise EncodeError(f"{place}: the serializer cannot write {type(value).__name__}: {refused}") from refused
+        return kind, bytes(data)
 
     def value(self, ref: Ref, content: Content) -> Any:
         """Read the value of a channel."""
@@ -198,7 +200,7 @@ class Spelling:
         if lacking := [name for name in USUAL if name not in c]:
             usual.append(lacking)
         more = {name: value for name, value in checkpoint.items() if name not in {"id", "channel_values", *USUAL}}
-        return self._dumps([usual, more, metadata])
+        return tagged(*self._typed([usual, more, metadata], "metadata"))
 
     def rest(self, manifest: Manifest) -> tuple[Checkpoint, CheckpointMetadata]:
         """Read what `about` spelled; the checkpoint has no values yet."""
@@ -262,10 +264,6 @@ class Spelling:
                 found.append((order, (task, channel, self._read(kind, body))))
         return [write for _, write in sorted(found, key=lambda each: each[0])]
 
-    def _dumps(self, value: Any) -> bytes:
-        kind, data = self.serde.dumps_typed(value)
-        return tagged(kind, bytes(data))
-
     def _loads(self, data: bytes) -> Any:
         return self._read(*untagged(data))
 
@@ -277,6 +275,20 @@ class Spelling:
                 f"a value was written by another serializer, as {kind!r}: give the saver the one that wrote it",
                 key=kind,
             ) from unknown
+
+
+def check_whole(checkpoint: Any, metadata: Any) -> None:
+    """Refuse, with ConfigError, what is no checkpoint: one that lacks its id, values or versions could not be read again."""
+    if not isinstance(checkpoint, Mapping):
+        raise ConfigError(f"a checkpoint is a dict, got {checkpoint!r}", value=checkpoint)
+    held = cast("Mapping[str, Any]", checkpoint)
+    for name, kind in (("id", str), ("channel_values", Mapping), ("channel_versions", Mapping)):
+        if not isinstance(held.get(name), kind):
+            raise ConfigError(
+                f"a checkpoint's {name} must be a {kind.__name__}, got {held.get(name)!r}", value=held.get(name)
+            )
+    if not isinstance(metadata, Mapping):
+        raise ConfigError(f"metadata is a dict, got {metadata!r}", value=metadata)
 
 
 def step_of(metadata: CheckpointMetadata) -> int:
