@@ -79,11 +79,11 @@ class NotDurable(BlackboardError):
 
 
 class EncodeError(BlackboardError, TypeError):
-    """A value cannot be stored exactly; `path` names it. Nothing was sent."""
+    """A value cannot be stored exactly, or is no result of its effect's type; `path` names it. It was not sent."""
 
 
 class CorruptValue(BlackboardError):
-    """The store answered with bytes that are not what was written; `key` names them. Nothing was changed."""
+    """What is stored is not what was written (`key` names it), or not of the type that it is read as. Nothing was changed."""
 
 
 class KeyMissing(CorruptValue):

@@ -17,14 +17,16 @@ from blackboard.codec import decode, encode
 from blackboard.errors import (
     BlackboardError,
     ConfigError,
+    CorruptValue,
     EffectBusy,
     EffectFailed,
     EffectMismatch,
     EffectUnknown,
+    EncodeError,
     UncommittedChanges,
 )
 from blackboard.points import reach
-from blackboard.runs.validated import validated
+from blackboard.runs.declared import Declared, Misfit
 from blackboard.telemetry import logger, span
 
 if TYPE_CHECKING:
@@ -66,12 +68,9 @@ class RunEffect(Generic[T]):
         self.attempt = 0
         self.external_ref: str | None = None
         self.started_at: int | None = None
-        self._effects, self._type, self._fingerprint, self._record = (
-            effects,
-            asked.result,
-            asked.fingerprint,
-            asked.record,
-        )
+        self._effects, self._fingerprint, self._record = effects, asked.fingerprint, asked.record
+        self._what = f"the result of effect {asked.name!r}"
+        self._declared, self._types = Declared(asked.result, self._what), run.types_of(asked.result)
         self._start: Start | None = None
         self._unknown: Unknown | Start | None = None
         self._settled = False
@@ -88,6 +87,9 @@ class RunEffect(Generic[T]):
     async def call(self, function: Callable[..., Awaitable[T]] | Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
         """Run the function once and record what it returns; or return what is recorded already.
 
+        What is returned is what was recorded, read back: the first call gives what every later one will. A result that
+        cannot be stored, or is not of the declared type, raises EncodeError and is not recorded: the effect has happened
+        all the same, so the attempt counts as one whose function failed. A class that nobody declared is an Opaque.
         The arguments are the effect's fingerprint, unless one was given. Raises EffectUnknown (at-most-once, begun by a
         driver who is gone), EffectBusy, EffectMismatch, EffectFailed: nothing was run. An exception of the function
         passes unchanged and is recorded as a failed attempt (at-least-once) or as unknown (at-most-once); after a
@@ -105,8 +107,8 @@ class RunEffect(Generic[T]):
             return self.result
         self._refuse()
         with span("effect", thread=self.run.thread, effect=self.name, attempt=self.attempt):
-            made = await self._perform(function, args, kwargs)
-        await self.complete(made)
+            body, made = await self._perform(function, args, kwargs)
+        await self._keep(body, made)
         return made
 
     async def __aenter__(self) -> RunEffect[T]:
@@ -129,8 +131,13 @@ class RunEffect(Generic[T]):
         )
 
     async def complete(self, result: T) -> None:
-        """Record the result of an effect that ran, or that turned out to have happened."""
-        body = self._spell(result)
+        """Record the result of an effect that ran, or that turned out to have happened; `result` is then as recorded.
+
+        Raises EncodeError if it cannot be stored or is not of the declared type: nothing was recorded.
+        """
+        await self._keep(*self._spell(result))
+
+    async def _keep(self, body: bytes, result: T) -> None:
         await self.run.hold(body)
         if self._unknown is not None:
             await self._effects.resolve(self.run.lease.token, self._unknown, "done", body)
@@ -211,17 +218,16 @@ class RunEffect(Generic[T]):
                 f"effect {self.name!r} is recorded as {self.standing}: {self.error}", effect=self.name, error=self.error
             )
 
-    async def _perform(self, function: Callable[..., Any], args: Any, kwargs: Any) -> T:
+    async def _perform(self, function: Callable[..., Any], args: Any, kwargs: Any) -> tuple[bytes, T]:
         try:
             reach("effect", "before")
             made = function(*args, **kwargs)
             result = await made if inspect.isawaitable(made) else made
             reach("effect", "after")
-            self._spell(cast("T", result))
+            return self._spell(result)
         except BaseException as error:
             await self._record_error(error)
             raise
-        return cast("T", result)
 
     async def _record_error(self, error: BaseException) -> None:
         """Note how the attempt ended; the error itself is what the caller gets, whatever becomes of the note."""
@@ -247,14 +253,28 @@ class RunEffect(Generic[T]):
     def _settle(self, standing: str) -> None:
         self._settled, self._unknown, self.standing = True, None, standing
 
-    def _spell(self, result: T) -> bytes:
-        return encode(result, path=f"result of effect {self.name!r}")
+    def _spell(self, result: Any) -> tuple[bytes, T]:
+        """Spell a result, and read it as whoever asks again will."""
+        body = encode(result, path=f"result of effect {self.name!r}")
+        try:
+            return body, self._read(body)
+        except Misfit as misfit:
+            raise EncodeError(
+                f"{misfit}: it was not recorded. Declare the type that the effect returns, or return what is declared",
+                path=f"result of effect {self.name!r}", effect=self.name,
+            ) from misfit  # fmt: skip
 
     def _open(self, body: bytes) -> T:
-        value = decode(body, types=self.run.types_of(self._type))
-        return cast(
-            "T", value if self._type is None else validated(value, self._type, f"what effect {self.name!r} recorded")
-        )
+        try:
+            return self._read(body)
+        except Misfit as misfit:
+            raise CorruptValue(
+                f"{misfit}, as it was recorded: declare the type that it has, or ask under another key",
+                effect=self.name,
+            ) from misfit
+
+    def _read(self, body: bytes) -> T:
+        return cast("T", self._declared.checked(decode(body, types=self._types)))
 
 
 def _told(error: BaseException) -> str:

@@ -22,9 +22,9 @@ from blackboard.codec import Types, decode, encode
 from blackboard.errors import AlreadyFinished, BlackboardError, ConfigError, OutcomeUnknown, UncommittedChanges
 from blackboard.points import reach
 from blackboard.runs.call import Call, PendingCall, Semantics, check_calls, spell_calls
+from blackboard.runs.declared import Declared
 from blackboard.runs.effect import Asked, RunEffect
 from blackboard.runs.inbox import Inbox
-from blackboard.runs.validated import validated
 from blackboard.runs.view import cursors
 from blackboard.runs.waiting import Waiting
 from blackboard.telemetry import logger, span
@@ -150,8 +150,11 @@ class Run(Generic[S]):
         name = self._scoped(key, scope, semantics)
         if record not in ("now", "commit"):
             raise ConfigError(f"record must be 'now' or 'commit', got {record!r}", value=record)
+        effect = RunEffect[Any](
+            self, self._effects, Asked(name, result, semantics or "at-least-once", fingerprint, record)
+        )
         self._used.add(name)
-        return RunEffect(self, self._effects, Asked(name, result, semantics or "at-least-once", fingerprint, record))
+        return effect
 
     async def commit(self, *, next: str | None = None, pending: Iterable[Call] = ()) -> None:
         """Store the state as the next checkpoint, with what to do next and the calls intended for it: one round trip.
@@ -190,12 +193,13 @@ class Run(Generic[S]):
 
         A parked run has no worker, no lease and no TTL. Entered again it comes to the same step and the same wait, which
         returns the answer that came first, with no second one accepted. Wait first in its step: what the step did to
-        the state before is committed with the parking, and would be done again. `value` is the type of the answer;
-        after `within` (a duration, or a moment) entering again raises TimeoutError.
+        the state before is committed with the parking, and would be done again. After `within` (a duration, or a moment)
+        entering again raises TimeoutError. `value` is the type of the answer; one of another type raises CorruptValue and
+        stands: `wait` without a type returns it, the next commit takes it, and a further `wait` asks for another one.
         """
         self.check()
-        answer = await self._waiting.signal(name, self.types_of(value), within)
-        return answer if value is None else validated(answer, value, f"the answer to {name!r}")
+        declared = Declared(value, f"the answer to signal {name!r}")
+        return await self._waiting.signal(name, declared, self.types_of(value), within)
 
     async def sleep(self, until: Any) -> None:
         """Return if the time has come; otherwise commit, park the run until then and raise Parked.

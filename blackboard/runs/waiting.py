@@ -8,8 +8,9 @@ from typing import Any
 
 from blackboard import keys
 from blackboard.codec import Types
-from blackboard.errors import ConfigError, Parked
+from blackboard.errors import ConfigError, CorruptValue, Parked
 from blackboard.quantities import seconds
+from blackboard.runs.declared import Declared, Misfit
 from blackboard.runs.inbox import Inbox, Letter
 
 __all__ = ["Taken", "Waiting"]
@@ -46,16 +47,20 @@ class Waiting:
         self._slept = 0
         self.stand(None, None)
 
-    async def signal(self, name: str, types: Types, within: Any) -> Any:
-        """Return the value of a signal, or park until there is one: Parked; TimeoutError once `within` has passed."""
+    async def signal(self, name: str, declared: Declared, types: Types, within: Any) -> Any:
+        """Return the value of a signal, or park until there is one: Parked; TimeoutError once `within` has passed.
+
+        CorruptValue if it is not of the declared type; the next commit does not take it then.
+        """
         keys.check_id(name, "name of a signal")
         parked = self._awaits == f"signal:{name}"
         wake = self._wake if parked else self._until(within)
         while True:
             letter = await self._find(name)
             if letter is not None:
+                answer = self._answer(letter, declared, types)
                 self.taken[letter.id] = (letter.id, name)
-                return letter.open(types)
+                return answer
             if wake is not None and self._clock() >= wake:
                 raise TimeoutError(f"no signal {name!r} came to thread {self._thread!r} in time")
             if await self._park(f"signal:{name}", wake):
@@ -89,6 +94,16 @@ class Waiting:
     async def _find(self, name: str) -> Letter | None:
         letters = await self._inbox.unread(self._thread)
         return next((one for one in letters if one.kind == "signal" and one.name == name), None)
+
+    def _answer(self, letter: Letter, declared: Declared, types: Types) -> Any:
+        try:
+            return declared.checked(letter.open(types))
+        except Misfit as misfit:
+            raise CorruptValue(
+                f"{misfit}, and it stands until a commit takes it. run.wait({letter.name!r}) without a type returns it; "
+                "commit, then wait again for another answer",
+                thread=self._thread, signal=letter.name,
+            ) from misfit  # fmt: skip
 
     def _until(self, when: Any) -> int | None:
         """Spell a time in µs of the server: a moment, or how long from now."""
