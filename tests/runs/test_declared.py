@@ -149,3 +149,42 @@ def test_where_it_is_none_of_the_type() -> None:
     ):
         Declared(dict[str, Page], "it").checked({"a": {"text": 5}})
     assert Declared(None, "it").checked(Plain) is Plain
+
+
+async def test_an_answer_of_another_type_is_taken_without_one(board: Blackboard, thread: str) -> None:
+    """Who signals cannot know the model; who waits takes what came, and asks again."""
+
+    async def drive() -> Page:
+        async with board.run(thread, Review, start=Review) as run:
+            try:
+                return await run.wait("page", Page)
+            except CorruptValue:
+                run.state.notes.append(repr(await run.wait("page")))
+                await run.commit(next=run.next)
+                return await run.wait("page", Page)
+
+    with pytest.raises(Parked):
+        await drive()
+    assert await board.signal(thread, "page", {"number": 2}) == "ACCEPTED"
+    with pytest.raises(Parked):
+        await drive()
+    latest = await board.thread(thread).latest(Review)
+    assert latest is not None
+    assert latest.state.notes == ["{'number': 2}"]
+    assert await board.thread(thread).unread() == []
+    assert await board.signal(thread, "page", {"text": "t"}) == "ACCEPTED"
+    assert await drive() == Page(text="t")
+
+
+async def test_an_answer_that_was_refused_stands(board: Blackboard, thread: str) -> None:
+    """Nothing takes it but a wait that returned it: it is found again, and no second answer is accepted."""
+    async with board.run(thread, Review, start=Review) as run:
+        await board.signal(thread, "page", 5)
+        with pytest.raises(CorruptValue, match=r"'page' is not of type Page but of type int .*run.wait\('") as caught:
+            await run.wait("page", Page)
+        assert (caught.value.signal, caught.value.thread) == ("page", thread)
+        await run.commit(next="on")
+        assert await board.signal(thread, "page", {"text": "t"}) == "ALREADY"
+        assert [letter.name for letter in await board.thread(thread).unread()] == ["page"]
+        assert await run.wait("page", int) == 5
+        await run.finish()
