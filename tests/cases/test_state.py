@@ -5,7 +5,6 @@ from __future__ import annotations
 import collections
 import datetime as dt
 import decimal
-import enum
 import json
 import subprocess
 import sys
@@ -24,26 +23,10 @@ from blackboard.board import Blackboard
 from blackboard.codec import Opaque
 from blackboard.errors import EncodeError
 from blackboard.store.client import Store
+from tests.cases.classes import Base, Car, Garage, Phase
 
 NEW_YORK = ZoneInfo("America/New_York")
 ROOT = Path(__file__).parents[2]
-
-
-class Phase(enum.Enum):
-    QUERY = "q"
-
-
-class Base(BaseModel):
-    k: str
-
-
-class Car(Base):
-    model: str
-
-
-class Garage(BaseModel):
-    item: Base
-    items: list[Base] = []
 
 
 class State(BaseModel):

@@ -35,13 +35,6 @@ async def templates() -> AsyncIterator[list[Template]]:
         await one.close()
 
 
-@pytest_asyncio.fixture(loop_scope="session")
-async def store(own: Server) -> AsyncIterator[Store]:
-    connected = await Store.connect(own.url)
-    yield connected
-    await connected.close()
-
-
 async def spots(own: Server, store: Store, template: Template, scene: str, directory: Path) -> list[Spot]:
     """Every spot of an act; recorded twice after the scripts are loaded, for one that comes and goes cannot be hit."""
     rounds: list[list[Spot]] = []

@@ -32,13 +32,6 @@ async def templates() -> AsyncIterator[list[Template]]:
         await one.close()
 
 
-@pytest_asyncio.fixture(loop_scope="session")
-async def store(own: Server) -> AsyncIterator[Store]:
-    connected = await Store.connect(own.url)
-    yield connected
-    await connected.close()
-
-
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def spots(own: Server, templates: list[Template], tmp_path_factory: pytest.TempPathFactory) -> list[Spot]:
     """Every spot of the scene; recorded twice, for a spot that comes and goes cannot be hit."""

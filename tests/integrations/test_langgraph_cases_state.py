@@ -3,7 +3,6 @@
 import collections
 import datetime as dt
 import decimal
-import enum
 import subprocess
 import sys
 import textwrap
@@ -16,12 +15,12 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 import pytest
-from pydantic import BaseModel
 
 from blackboard import Blackboard, Settings
 from blackboard.codec import Opaque
 from blackboard.errors import EncodeError
 from blackboard.testing.servers import Server
+from tests.cases.classes import CLASSES, Base, Car, Garage, Phase
 
 pytest.importorskip("langgraph", reason="install agent-blackboard[langgraph]")
 
@@ -30,26 +29,6 @@ from blackboard.testing.contracts.savers.case import checkpoint, config, latest,
 
 NEW_YORK = ZoneInfo("America/New_York")
 ROOT = Path(__file__).parents[2]
-
-
-class Phase(enum.Enum):
-    QUERY = "q"
-
-
-class Base(BaseModel):
-    k: str
-
-
-class Car(Base):
-    model: str
-
-
-class Garage(BaseModel):
-    item: Base
-    items: list[Base] = []
-
-
-CLASSES = (Phase, Base, Car, Garage)
 
 
 @asynccontextmanager

@@ -1,12 +1,11 @@
 """Lists of messages: what is unchanged is neither sent nor encoded again, and every change is seen."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from blackboard import Blackboard, Settings
-from blackboard.testing.servers import Server
+from blackboard import Blackboard
 
 pytest.importorskip("langgraph", reason="install agent-blackboard[langgraph]")
 
@@ -18,23 +17,7 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from blackboard.integrations.langgraph import BlackboardSaver
 from blackboard.integrations.langgraph.imprint import Imprint, Imprints, Original
 from blackboard.integrations.langgraph.kept import Kept, Shelf
-from tests.integrations.chats import SERIALIZERS, Spent, Thread, counting, exact, items, rich, segments, spoil
-
-
-@pytest.fixture(params=SERIALIZERS)
-def serde(request: pytest.FixtureRequest) -> SerializerProtocol:
-    return SERIALIZERS[request.param]()
-
-
-@pytest.fixture
-async def board(solo: Server) -> AsyncIterator[Blackboard]:
-    async with Blackboard.open(solo.url, settings=Settings(), proof=False) as opened:
-        yield opened
-
-
-@pytest.fixture
-def spent(monkeypatch: pytest.MonkeyPatch) -> Spent:
-    return counting(monkeypatch)
+from tests.integrations.chats import Spent, Thread, exact, items, rich, segments, spoil
 
 
 def _swap(message: Any) -> None:

@@ -1,13 +1,11 @@
 """Messages that are read again: what was decoded before is copied, and what the store has decides."""
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
-from blackboard import Blackboard, Settings
+from blackboard import Blackboard
 from blackboard.errors import StoreRegressed
-from blackboard.testing.servers import Server
 
 pytest.importorskip("langgraph", reason="install agent-blackboard[langgraph]")
 
@@ -21,23 +19,7 @@ from blackboard.integrations.langgraph.kept import Kept
 from blackboard.integrations.langgraph.originals import Lately
 from blackboard.integrations.langgraph.place import Place
 from blackboard.integrations.langgraph.spelling import Spelling
-from tests.integrations.chats import SERIALIZERS, Spent, Thread, counting, exact, items, rich, segments, spoil
-
-
-@pytest.fixture(params=SERIALIZERS)
-def serde(request: pytest.FixtureRequest) -> SerializerProtocol:
-    return SERIALIZERS[request.param]()
-
-
-@pytest.fixture
-async def board(solo: Server) -> AsyncIterator[Blackboard]:
-    async with Blackboard.open(solo.url, settings=Settings(), proof=False) as opened:
-        yield opened
-
-
-@pytest.fixture
-def spent(monkeypatch: pytest.MonkeyPatch) -> Spent:
-    return counting(monkeypatch)
+from tests.integrations.chats import Spent, Thread, exact, items, rich, segments, spoil
 
 
 async def test_messages_read_again_are_copied(

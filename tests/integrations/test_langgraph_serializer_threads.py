@@ -2,7 +2,6 @@
 
 import dataclasses
 import sys
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -26,12 +25,6 @@ from blackboard.integrations.langgraph import BlackboardSaver, BlackboardSeriali
 @dataclasses.dataclass
 class Point:
     x: int
-
-
-@pytest.fixture
-async def board(solo: Server) -> AsyncIterator[Blackboard]:
-    async with Blackboard.open(solo.url, settings=Settings(), proof=False) as opened:
-        yield opened
 
 
 def config(thread: str, checkpoint: str | None = None) -> Any:
