@@ -1,9 +1,11 @@
 -- Grants the lease of a thread, or extends it for the owner who has it.
 -- KEYS: meta, lock, ops, latest
--- ARGV: owner, ttl_ms
--- Returns: {"OK", fence, incarnation, status, takeover, now_us} | {"HELD", owner, remaining_ms} | {"DEAD"} | {"REGRESSED"} | {"REMOVING", incarnation}
+-- ARGV: owner, ttl_ms, stored
+-- Returns: {"OK", fence, incarnation, status, takeover, now_us} | {"HELD", owner, remaining_ms} | {"DEAD"} | {"REGRESSED"} | {"REMOVING", incarnation} | {"GONE"}
+--
+-- With stored "1" only a thread that has a checkpoint is granted: an id that has none answers GONE and is not reserved.
 -- luacheck: read globals guard
-local owner, ttl = ARGV[1], tonumber(ARGV[2])
+local owner, ttl, stored_only = ARGV[1], tonumber(ARGV[2]), ARGV[3] == '1'
 local now = guard.now()
 local meta = redis.call('HMGET', KEYS[1], 'status', 'fence', 'holder', 'incarnation', 'expires', 'removing', 'taken', 'copying')
 local status, stored, holder, incarnation = meta[1], meta[2], meta[3], meta[4] or ''
@@ -19,7 +21,7 @@ if locked and tonumber(locked) > tonumber(stored or '0') then
   return {'REGRESSED'}
 end
 if meta[6] or (meta[4] and guard.expired(meta[5], now)) then
-  return {'REMOVING', meta[6] or incarnation}
+  return stored_only and {'GONE'} or {'REMOVING', meta[6] or incarnation}
 end
 if meta[8] then
   -- Whoever copies to this id opens it; how long that takes is not known, so the time left is one to ask again after.
@@ -34,6 +36,9 @@ if locked and locked == stored then
   return {'OK', stored, incarnation, status, meta[7] == stored and 1 or 0, guard.text(now)}
 end
 
+if stored_only and incarnation == '' then
+  return {'GONE'}
+end
 local fence = guard.text(math.max(tonumber(stored or '0') + 1, now))
 redis.call('HSET', KEYS[1], 'status', status or 'new', 'fence', fence, 'holder', owner)
 if holder then

@@ -133,9 +133,7 @@ class Lease:
         if left <= 0:
             raise self.overdue()
         args = (self.owner, self.fence, milliseconds(self.ttl))
-        reply = await self._store.call(
-            RENEW, (self._thread.meta, self._thread.lock), args, lane="lease", deadline=left
-        )
+        reply = await self._store.call(RENEW, (self._thread.meta, self._thread.lock), args, lane="lease", deadline=left)
         if not (self.parting or self.given_back) or text(reply[0]) == "OK":
             self._judge(reply)
             self.deadline = sent + self.ttl
@@ -174,15 +172,18 @@ class Leases:
         self._store = store
         self._namespace = namespace
 
-    async def acquire(self, thread: str, owner: str | None = None, *, ttl: float, wait: float | None = None) -> Lease:
+    async def acquire(
+        self, thread: str, owner: str | None = None, *, ttl: float, wait: float | None = None, stored: bool = False
+    ) -> Lease:
         """Take the lease of a thread for `ttl` seconds, waiting for it up to `wait` seconds if another holds it.
 
         An owner id stands for one acquisition: without one, a new id is made. The owner who holds the lease already
         gets it extended, under the same fence. A cancelled acquire gives up whatever its owner held, and that owner
-        id is never granted this lease again. An unused id is reserved for 7 days.
+        id is never granted this lease again. An unused id is reserved for 7 days; with `stored` a thread without a
+        checkpoint is refused instead, and nothing is left of having asked.
 
-        Raises LeaseHeld (holder, remaining), ThreadGone with `removing` set while parts of a deleted or expired thread
-        still stand, LeaseLost if the owner id was given up or `ttl` is shorter than the answer takes, StoreRegressed, and as
+        Raises LeaseHeld (holder, remaining), ThreadGone (with `removing` set while parts of a deleted or expired thread
+        still stand), LeaseLost if the owner id was given up or `ttl` is shorter than the answer takes, StoreRegressed, and as
         `Store.call` does.
         """
         life, longest = seconds(ttl, what="ttl"), patience(wait)
@@ -191,7 +192,7 @@ class Leases:
         poll = FIRST_POLL
         while True:
             try:
-                return await self._ask(token, life)
+                return await self._ask(token, life, stored=stored)
             except LeaseHeld as held:
                 left = until - time.monotonic()
                 if left <= 0:
@@ -223,7 +224,7 @@ class Leases:
             expect(About(self._namespace, thread), reply, "OK")
         return held
 
-    async def _ask(self, token: Token, ttl: float) -> Lease:
+    async def _ask(self, token: Token, ttl: float, *, stored: bool) -> Lease:
         where = keys.ThreadKeys.of(token.namespace, token.thread)
         try:
             for _ in range(GRANTS):
@@ -231,7 +232,7 @@ class Leases:
                 reply = await self._store.call(
                     ACQUIRE,
                     (where.meta, where.lock, where.ops, where.latest()),
-                    (token.owner, milliseconds(ttl)),
+                    (token.owner, milliseconds(ttl), int(stored)),
                     lane="lease",
                 )
                 lease = self._granted(token, ttl, sent, reply)

@@ -14,11 +14,12 @@ from blackboard.checkpoints.engine import Engine
 from blackboard.checkpoints.reading import Reading
 from blackboard.checkpoints.state import StateChannels
 from blackboard.claims.effect import Effects, OpenEffect, SettledEffect
-from blackboard.claims.keeper import shielded
+from blackboard.claims.keeper import Keeper, shielded
+from blackboard.claims.lease import Lease
 from blackboard.codec import Types, decode
-from blackboard.errors import BlackboardError, CheckpointMissing, ConfigError, Parked, ThreadQuarantined
+from blackboard.errors import BlackboardError, CheckpointMissing, ConfigError, Parked, ThreadGone, ThreadQuarantined
 from blackboard.runs.call import Call, PendingCall, read_calls
-from blackboard.runs.hold import hold
+from blackboard.runs.hold import grant
 from blackboard.runs.run import Run, thread_key
 from blackboard.telemetry import logger, span
 
@@ -55,8 +56,7 @@ async def drive(engine: Engine, entry: Entry[S]) -> AsyncGenerator[Run[S]]:
         )
     types = Types.of(entry.model, *entry.classes)
     channels = StateChannels(entry.model, types=types, inline_limit=engine.policy.inline_limit)
-    keeper = hold(engine, entry.thread, owner=entry.owner, ttl=entry.lease_ttl, wait=entry.wait)
-    async with keeper as lease:
+    async with Keeper(lambda: _take(engine, entry), Lease.release) as lease:
         with span("run", thread=entry.thread, namespace=engine.namespace):
             run = await _enter(engine, Run(engine, lease, channels, types), entry, types)
             try:
@@ -67,6 +67,19 @@ async def drive(engine: Engine, entry: Entry[S]) -> AsyncGenerator[Run[S]]:
                 await _failed(engine, run)
                 raise
             run.leave()
+
+
+async def _take(engine: Engine, entry: Entry[Any]) -> Lease:
+    """Take the lease; without `start` only that of a thread which has a checkpoint, so that no other id is reserved."""
+    begun = entry.start is None
+    try:
+        return await grant(
+            engine, entry.thread, owner=entry.owner, ttl=entry.lease_ttl, wait=entry.wait, stored=begun
+        )  # fmt: skip
+    except ThreadGone as gone:
+        if begun:
+            raise _unbegun(entry.thread) from gone
+        raise
 
 
 async def _enter(engine: Engine, run: Run[S], entry: Entry[S], types: Types) -> Run[S]:
@@ -99,13 +112,17 @@ async def _check_progress(engine: Engine, run: Run[Any], reading: Reading) -> No
 async def _begin(run: Run[S], entry: Entry[S]) -> None:
     """Store the first checkpoint, so that what the run does from now on belongs to a thread that exists."""
     if entry.start is None:
-        raise CheckpointMissing(
-            f"thread {entry.thread!r} has no checkpoint and no start= was given: pass a function that makes the first state",
-            thread=entry.thread, checkpoint=None,
-        )  # fmt: skip
+        raise _unbegun(entry.thread)
     made = entry.start()
     run.begin(await made if inspect.isawaitable(made) else made)
     await run.commit(next=FIRST_NEXT)
+
+
+def _unbegun(thread: str) -> CheckpointMissing:
+    return CheckpointMissing(
+        f"thread {thread!r} has no checkpoint and no start= was given: pass a function that makes the first state",
+        thread=thread, checkpoint=None,
+    )  # fmt: skip
 
 
 async def _plan(run: Run[Any], effects: Effects, reading: Reading, types: Types) -> None:

@@ -8,21 +8,29 @@ from blackboard.claims.keeper import Keeper
 from blackboard.claims.lease import Lease, Leases
 from blackboard.errors import ThreadGone
 
-__all__ = ["hold"]
+__all__ = ["grant", "hold"]
 
 
-def hold(engine: Engine, thread: str, *, owner: str | None, ttl: float, wait: float | None) -> Keeper[Lease]:
-    """Hold the lease of a thread, after removing what is left of a thread that had its id before."""
+def hold(
+    engine: Engine, thread: str, *, owner: str | None, ttl: float, wait: float | None, stored: bool = False
+) -> Keeper[Lease]:
+    """Hold the lease of a thread as `grant` gives it."""
+    return Keeper(lambda: grant(engine, thread, owner=owner, ttl=ttl, wait=wait, stored=stored), Lease.release)
+
+
+async def grant(
+    engine: Engine, thread: str, *, owner: str | None, ttl: float, wait: float | None, stored: bool
+) -> Lease:
+    """Take the lease of a thread, after removing what is left of a thread that had its id before.
+
+    With `stored` a thread without a checkpoint raises ThreadGone, and nothing is written or removed.
+    """
     leases = Leases(engine.store, engine.namespace)
-
-    async def take() -> Lease:
-        for _ in range(8):
-            try:
-                return await leases.acquire(thread, owner, ttl=ttl, wait=wait)
-            except ThreadGone as gone:
-                if "removing" not in gone.ids:
-                    raise
-                await engine.retention.remove(thread, gone.ids["removing"])
-        raise still_standing(thread)
-
-    return Keeper(take, Lease.release)
+    for _ in range(8):
+        try:
+            return await leases.acquire(thread, owner, ttl=ttl, wait=wait, stored=stored)
+        except ThreadGone as gone:
+            if "removing" not in gone.ids:
+                raise
+            await engine.retention.remove(thread, gone.ids["removing"])
+    raise still_standing(thread)

@@ -87,7 +87,7 @@ class Thread:
         """Record, on a person's word, that an open effect is given up; `effect` is its key as `effects` lists it.
 
         Takes the thread's lease for the moment, so LeaseHeld while somebody drives it. Raises ConfigError if no effect
-        of that key is open.
+        of that key is open, ThreadGone if there is no such thread.
         """
         await self._decide(effect, "abandoned", encode(reason, path="reason"))
 
@@ -142,10 +142,10 @@ class Thread:
 
         The new checkpoint holds what that one held and names it as its parent; what came after it stays in the history.
         Its step is new, so effects scoped to a step run again. Takes the lease for the moment, so LeaseHeld while
-        somebody drives the thread. Raises AlreadyFinished on a closed thread: fork it instead.
+        somebody drives the thread. Raises AlreadyFinished on a closed thread: fork it instead; CheckpointMissing, ThreadGone.
         """
         policy = self.engine.policy
-        async with hold(self.engine, self.id, owner=None, ttl=policy.lease_ttl, wait=None) as lease:
+        async with hold(self.engine, self.id, owner=None, ttl=policy.lease_ttl, wait=None, stored=True) as lease:
             return (await rewind(self.engine, self.id, lease.token, to, reason)).checkpoint
 
     async def readmit(self) -> None:
@@ -164,7 +164,7 @@ class Thread:
     async def _decide(self, effect: str, state: Literal["done", "abandoned"], body: bytes) -> None:
         effects = self.engine.effects
         policy = self.engine.policy
-        async with hold(self.engine, self.id, owner=None, ttl=policy.lease_ttl, wait=None) as lease:
+        async with hold(self.engine, self.id, owner=None, ttl=policy.lease_ttl, wait=None, stored=True) as lease:
             opened = {one.key: one for one in await effects.open(self.id)}
             if effect not in opened:
                 raise ConfigError(

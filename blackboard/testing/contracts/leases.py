@@ -57,6 +57,16 @@ class LeaseContract:
         assert second.fence > first.fence
         assert not second.takeover
 
+    async def test_only_what_is_stored_is_granted_if_that_is_asked(
+        self, store: Store, leases: Leases, thread: str
+    ) -> None:
+        where = keys.ThreadKeys.of(NAMESPACE, thread)
+        with pytest.raises(ThreadGone):
+            await leases.acquire(thread, "a", ttl=LONG, stored=True)
+        assert await store.command("EXISTS", where.meta, where.lock, where.ops) == 0
+        incarnation = await open_thread(store, thread)
+        assert (await leases.acquire(thread, "a", ttl=LONG, stored=True)).incarnation == incarnation
+
     async def test_the_same_owner_is_extended_under_the_same_fence(self, leases: Leases, thread: str) -> None:
         first = await leases.acquire(thread, "a", ttl=1.0)
         again = await leases.acquire(thread, "a", ttl=LONG)
