@@ -80,7 +80,8 @@ class Retention:
 
         A tombstone refuses late writes for 7 days. Raises UnresolvedEffects while an effect is running or unknown, and
         UnreadSignals while the inbox holds letters, unless they are to be dropped. If it raises in the middle, the thread
-        is gone for every reader and the rest goes with the next call or sweep.
+        is gone for every reader and the rest goes with the next call or sweep. Of a thread that the store has lost in
+        part all that is left goes; where its `meta` is lost, with effects that nobody could resolve any more.
         """
         where = keys.ThreadKeys.of(self._namespace, thread)
         await self._due_now(thread)

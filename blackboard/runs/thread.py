@@ -95,7 +95,7 @@ class Thread:
         """Delete the thread and all of it, whoever drives it; True if there was one. Late writes are refused for 7 days.
 
         Raises UnresolvedEffects while an effect is running or unknown, and UnreadSignals while the inbox holds letters,
-        unless they are to be dropped.
+        unless they are to be dropped. It is also the way out of StoreRegressed: what is left of the thread goes.
         """
         return await self.engine.retention.delete(self.id, drop_unread=drop_unread)
 

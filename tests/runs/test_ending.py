@@ -81,3 +81,17 @@ async def test_a_finish_that_is_refused_leaves_the_lease_watched(
                 await run.finish()
             await slow.thread(thread).break_lock()
             await run.lease.renew()
+
+
+async def test_letters_of_a_thread_that_was_lost_in_part_are_not_dropped_unsaid(board: Blackboard, thread: str) -> None:
+    async with board.run(thread, Review, start=Review):
+        await board.note(thread, "read me")
+    where = keys.ThreadKeys.of("checkpoint", thread)
+    assert await board.store.command("DEL", where.meta) == 1
+    with pytest.raises(UnreadSignals):
+        await board.thread(thread).delete()
+    assert [letter.open() for letter in await board.thread(thread).unread()] == ["read me"]
+    assert await board.thread(thread).delete(drop_unread=True)
+    assert await board.thread(thread).status() == "deleted"
+    async with board.run(thread, Review, start=Review) as run:
+        assert (run.step, await run.notes()) == (0, [])

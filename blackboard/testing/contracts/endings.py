@@ -12,7 +12,7 @@ from blackboard.checkpoints.channels import Value
 from blackboard.checkpoints.engine import Engine, Write
 from blackboard.claims.effect import Done, Effects, Start
 from blackboard.claims.lease import Leases, Token
-from blackboard.errors import AlreadyFinished, ThreadGone, UnresolvedEffects
+from blackboard.errors import AlreadyFinished, StoreRegressed, ThreadGone, UnresolvedEffects
 from blackboard.settings import CheckpointNamespace
 from blackboard.store.client import Store
 from blackboard.testing.contracts.thread import NAMESPACE, ThreadContract, log, step
@@ -60,6 +60,34 @@ class EndingsContract(ThreadContract):
         assert await self.standing(engine, thread) == {"meta"}
         assert await self.without_expiry(engine, thread) == set()
         assert await engine.latest(thread) is None
+
+    @pytest.mark.parametrize("lost", ["meta", "latest", "values", "checkpoint:000000000003"])
+    async def test_a_thread_that_was_lost_in_part_is_deleted(self, engine: Engine, thread: str, lost: str) -> None:
+        """It is the way out of StoreRegressed: all that is left goes, and the driver of before writes no more."""
+        lease = await Leases(engine.store, NAMESPACE).acquire(thread, "a", ttl=30)
+        done = [await engine.commit(thread, step({"n": Value(b"0" * 500)}), token=lease.token)]
+        lease.opened(done[0].incarnation)
+        for number in (1, 2):
+            grown = step({"n": Value(b"%d" % number * 500), "items": log([b"1"])}, done[-1])
+            done.append(await engine.commit(thread, grown, token=lease.token, sequence=number))
+        if lost == "meta":
+            begun = Effects(engine.store, NAMESPACE).begin(
+                lease.token, "pay", semantics="at-most-once", fingerprint="f"
+            )
+            assert isinstance(await begun, Start)
+        await engine.store.command("DEL", f"{keys.ThreadKeys.of(NAMESPACE, thread).prefix}:{lost}")
+        with pytest.raises(StoreRegressed):
+            await engine.latest(thread)
+        assert await engine.retention.delete(thread)
+        assert await self.standing(engine, thread) == {"meta"}
+        assert await self.without_expiry(engine, thread) == set()
+        tombstone = await engine.meta(thread)
+        assert (tombstone.status, tombstone.fence > lease.fence) == ("deleted", True)
+        for token in (lease.token, None):
+            with pytest.raises(ThreadGone):
+                await engine.commit(thread, step({"n": Value(b"4")}, done[-1]), token=token, sequence=3)
+        assert not await engine.retention.delete(thread)
+        assert (await engine.commit(thread, step({"n": Value(b"7")}))).incarnation > done[0].incarnation
 
     async def test_nothing_brings_a_deleted_thread_back(self, engine: Engine, thread: str) -> None:
         lease = await Leases(engine.store, NAMESPACE).acquire(thread, "a", ttl=30)
