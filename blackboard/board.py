@@ -257,7 +257,8 @@ class Blackboard:
     def effects(self, *, namespace: str = "checkpoint") -> SharedEffects:
         """Return the effects that are claimed across threads."""
         engine = self.engine(namespace)
-        return SharedEffects(self.store, namespace, keep=engine.policy.effect_ttl, seal=engine.seal)
+        policy, seal = engine.policy, engine.seal
+        return SharedEffects(self.store, namespace, keep=policy.effect_ttl, seal=seal, limit=policy.value_limit)
 
     def memory(
         self, path: str | Sequence[str], *, namespace: str = "memory", embedder: Embedder | None = None

@@ -14,13 +14,17 @@ from blackboard.checkpoints.sealing import seal_items, seal_texts, value_place
 from blackboard.claims.effect import Settlement
 from blackboard.claims.lease import Token
 from blackboard.codec.cipher import Seal
-from blackboard.errors import EncodeError, StoreRegressed
+from blackboard.codec.limit import within
+from blackboard.errors import StoreRegressed
 from blackboard.settings import CheckpointNamespace
 
 __all__ = ["MOST_SEGMENTS", "Arguments", "Commit", "Committed", "Place", "Status", "shown"]
 
 MOST_SEGMENTS = 8
 """A log that would stand in more segments than this is written anew as one."""
+
+_TEXTS = ("cursors", "pending", "result", "extra")
+"""What a checkpoint holds besides its channels, each one text."""
 
 Status = Literal["running", "parked", "finished", "failed"]
 
@@ -116,12 +120,16 @@ class Arguments:
         self._artifacts: list[tuple[str, str]] = []
 
     def add(self, commit: Commit, policy: CheckpointNamespace) -> None:
-        """Spell every channel; raises EncodeError for a value over the namespace's limit."""
+        """Spell every channel; raises EncodeError for anything single that is over the namespace's limit."""
         self._artifacts += commit.artifacts
+        for what in _TEXTS:
+            within(policy.value_limit, getattr(commit, what), f"{what} of the checkpoint", path=what)
         for name, channel in commit.channels.items():
             if isinstance(channel, Value):
                 self._value(name, channel.data, commit.base.get(name), policy)
             elif isinstance(channel, Items):
+                for item in channel.new:
+                    within(policy.value_limit, item, f"an item of channel {name!r}", path=name)
                 self._items(name, channel)
             elif isinstance(channel, Moved):
                 self._values += [channel.ref.digest or "", channel.pointer]
@@ -130,12 +138,7 @@ class Arguments:
                 self._keep(name, channel)
 
     def _value(self, name: str, data: bytes, base: Ref | None, policy: CheckpointNamespace) -> None:
-        if len(data) > policy.value_limit:
-            raise EncodeError(
-                f"channel {name!r} has {len(data)} bytes, over the namespace's value_limit of {policy.value_limit}: "
-                "store it as an artifact or raise the limit",
-                path=name,
-            )
+        within(policy.value_limit, data, f"channel {name!r}", path=name)
         seal, thread = self._seal, self._place.thread
         if len(data) <= policy.inline_limit:
             if seal is not None:

@@ -19,6 +19,7 @@ from blackboard.claims import registry
 from blackboard.claims.effect import Effects
 from blackboard.claims.lease import Token
 from blackboard.codec.cipher import Seal, sealed
+from blackboard.codec.limit import within
 from blackboard.errors import BlackboardError, OutcomeUnknown, StoreRegressed, ThreadGone
 from blackboard.quantities import whole
 from blackboard.settings import CheckpointNamespace
@@ -150,7 +151,11 @@ class Engine:
 
         Each (task, index) is kept once; a repetition changes nothing. After a delete they are refused: ThreadGone. One that
         `interrupts` says that somebody is waited for: until the root's next checkpoint the thread does not expire for being idle.
+        Raises EncodeError for one over the namespace's `value_limit`, unless its checkpoint moves such values out.
         """
+        for write in writes if self.policy.oversize == "refuse" else ():
+            what = f"write {write.index} of task {write.task!r}"
+            within(self.policy.value_limit, write.data, what, path=write.field)
         await self._enter(thread, token)
         where = keys.ThreadKeys.of(self.namespace, thread)
         own = where.writes(checkpoint, lineage)

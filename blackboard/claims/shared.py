@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
@@ -24,6 +25,7 @@ from blackboard.claims.outcome import (
 from blackboard.claims.record import Semantics, SettledState, body_kind
 from blackboard.claims.refusal import About, expect, number, text
 from blackboard.codec.cipher import Seal, opened, sealed
+from blackboard.codec.limit import within
 from blackboard.errors import LeaseLost
 from blackboard.quantities import seconds
 from blackboard.store.client import Store
@@ -130,12 +132,15 @@ class SharedEffects:
 
     They cannot be settled inside a commit. A running or unknown one never expires. A renewal writes, so on a full
     server it is refused and the claim ends at its deadline. Besides what `Store.call` raises: LeaseLost if the
-    effect was taken over, resolved or settled by another (`holder`, `newest` and `state` say which), EffectBusy.
+    effect was taken over, resolved or settled by another (`holder`, `newest` and `state` say which), EffectBusy; and
+    EncodeError for a result, an error or a reference of more than `limit` bytes.
     """
 
-    def __init__(self, store: Store, namespace: str, *, keep: float = KEEP, seal: Seal | None = None) -> None:
+    def __init__(
+        self, store: Store, namespace: str, *, keep: float = KEEP, seal: Seal | None = None, limit: int = sys.maxsize
+    ) -> None:
         keys.threads(namespace, 0)
-        self._store, self._seal = store, seal
+        self._store, self._seal, self._limit = store, seal, limit
         self._namespace = namespace
         self._keep = milliseconds(seconds(keep, what="keep"))
 
@@ -206,14 +211,9 @@ class SharedEffects:
 
     async def attach(self, claim: Claim, external_ref: str) -> None:
         """Note the reference by which the outside world knows the effect; an Unknown carries it."""
-        key = keys.effect(self._namespace, claim.key)
-        expect(
-            claim.about,
-            await self._store.call(
-                ATTACH, (key,), (claim.owner, claim.fence, check_text(external_ref, "external_ref"))
-            ),
-            "OK",
-        )
+        key, ref = keys.effect(self._namespace, claim.key), check_text(external_ref, "external_ref")
+        self._fit(claim.key, ref.encode(), "external_ref")
+        expect(claim.about, await self._store.call(ATTACH, (key,), (claim.owner, claim.fence, ref)), "OK")
 
     async def resolve(
         self, effect: Unknown | SharedEffect, state: SettledState, result: bytes = b"", *, op: str | None = None
@@ -246,7 +246,11 @@ class SharedEffects:
     async def _settle(self, about: About, state: str, body: bytes, op: str | None) -> None:
         effect = cast("str", about.effect)
         key = keys.effect(self._namespace, effect)
-        if check_bytes(body, "what is recorded of an effect") or state == "done":
+        self._fit(effect, check_bytes(body, "what is recorded of an effect"), body_kind(state))
+        if body or state == "done":
             body = sealed(self._seal, body, body_kind(state), "", effect)
         args: tuple[Any, ...] = (about.owner, about.fence, state, op or self._store.op_id(), body, self._keep)
         expect(about, await self._store.call(SETTLE, (key,), args), "OK")
+
+    def _fit(self, effect: str, data: bytes, what: str) -> None:
+        within(self._limit, data, f"the {what} of effect {effect!r}", path=what)

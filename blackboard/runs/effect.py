@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 from blackboard.checkpoints.channels import digest
 from blackboard.claims.effect import Busy, Done, Effects, Failed, Mismatch, Start, Unknown, downstream_key
 from blackboard.claims.keeper import shielded
+from blackboard.claims.outcome import check_text
 from blackboard.claims.record import Semantics
 from blackboard.codec import decode, encode
+from blackboard.codec.limit import within
 from blackboard.errors import (
     BlackboardError,
     ConfigError,
@@ -41,13 +43,17 @@ log = logger("runs")
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a run asked for: the effect's name in its thread, the type of its result, and how it is recorded."""
+    """What a run asked for: the effect's name in its thread, the type of its result, and how it is recorded.
+
+    `limit` is how many bytes its result, the reason why it is given up and its reference may have each.
+    """
 
     name: str
     result: Any
     semantics: Semantics
     fingerprint: Any
     record: str
+    limit: int
 
 
 class RunEffect(Generic[T]):
@@ -69,6 +75,7 @@ class RunEffect(Generic[T]):
         self.external_ref: str | None = None
         self.started_at: int | None = None
         self._effects, self._fingerprint, self._record = effects, asked.fingerprint, asked.record
+        self._limit = asked.limit
         self._what = f"the result of effect {asked.name!r}"
         self._declared, self._types = Declared(asked.result, self._what), run.types_of(asked.result)
         self._start: Start | None = None
@@ -150,7 +157,7 @@ class RunEffect(Generic[T]):
 
     async def abandon(self, reason: str) -> None:
         """Give the effect up: it will not be run again, and every later ask answers EffectFailed with the reason."""
-        body = encode(reason, path="reason")
+        body = within(self._limit, encode(reason, path="reason"), f"the reason for effect {self.name!r}", path="reason")
         if self._unknown is not None:
             await self._effects.resolve(self.run.lease.token, self._unknown, "abandoned", body)
         else:
@@ -170,7 +177,9 @@ class RunEffect(Generic[T]):
 
     async def attach(self, external_ref: str) -> None:
         """Note how the outside world calls the effect, as soon as it is known: it narrows the window after a crash."""
-        await self._effects.attach(self._started(), external_ref)
+        ref = check_text(external_ref, "external_ref")
+        within(self._limit, ref.encode(), f"the external_ref of effect {self.name!r}", path="external_ref")
+        await self._effects.attach(self._started(), ref)
         self.external_ref = external_ref
 
     async def _begin(self) -> None:
@@ -255,13 +264,14 @@ class RunEffect(Generic[T]):
 
     def _spell(self, result: Any) -> tuple[bytes, T]:
         """Spell a result, and read it as whoever asks again will."""
-        body = encode(result, path=f"result of effect {self.name!r}")
+        path = f"result of effect {self.name!r}"
+        body = within(self._limit, encode(result, path=path), self._what, path=path)
         try:
             return body, self._read(body)
         except Misfit as misfit:
             raise EncodeError(
                 f"{misfit}: it was not recorded. Declare the type that the effect returns, or return what is declared",
-                path=f"result of effect {self.name!r}", effect=self.name,
+                path=path, effect=self.name,
             ) from misfit  # fmt: skip
 
     def _open(self, body: bytes) -> T:

@@ -12,6 +12,7 @@ from blackboard.checkpoints.refusal import Asked, refusal
 from blackboard.claims import registry
 from blackboard.codec import Types, decode, encode
 from blackboard.codec.cipher import opened, sealed
+from blackboard.codec.limit import within
 from blackboard.errors import InboxFull
 from blackboard.store.script import Script
 
@@ -82,7 +83,9 @@ class Inbox:
     async def _put(self, thread: str, kind: str, name: str, value: Any, key: str | None) -> Answer:
         engine = self._engine
         where = keys.ThreadKeys.of(engine.namespace, thread)
-        body = sealed(engine.seal, encode(value, path="value"), kind, thread, name)
+        what = f"the value of signal {name!r}" if kind == "signal" else "the note"
+        plain = within(engine.policy.value_limit, encode(value, path="value"), what, path="value")
+        body = sealed(engine.seal, plain, kind, thread, name)
         keep_ms = max(1000, int(2000 * engine.store.retry_deadline))
         names = [where.meta, where.latest(), where.inbox, where.answers, where.ops]
         unique = "" if key is None else keys.check_id(key, "key of a signal")

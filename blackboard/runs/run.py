@@ -150,9 +150,9 @@ class Run(Generic[S]):
         name = self._scoped(key, scope, semantics)
         if record not in ("now", "commit"):
             raise ConfigError(f"record must be 'now' or 'commit', got {record!r}", value=record)
-        effect = RunEffect[Any](
-            self, self._effects, Asked(name, result, semantics or "at-least-once", fingerprint, record)
-        )
+        limit = self._engine.policy.value_limit
+        asked = Asked(name, result, semantics or "at-least-once", fingerprint, record, limit)
+        effect = RunEffect[Any](self, self._effects, asked)
         self._used.add(name)
         return effect
 

@@ -19,6 +19,7 @@ from blackboard.checkpoints.rewind import rewind
 from blackboard.claims.effect import OpenEffect, SettledEffect
 from blackboard.claims.lease import Holder, Leases, patience
 from blackboard.codec import Types, decode, encode
+from blackboard.codec.limit import within
 from blackboard.errors import ConfigError, ThreadGone
 from blackboard.runs.compare import Change, changes
 from blackboard.runs.hold import hold
@@ -164,6 +165,7 @@ class Thread:
     async def _decide(self, effect: str, state: Literal["done", "abandoned"], body: bytes) -> None:
         effects = self.engine.effects
         policy = self.engine.policy
+        within(policy.value_limit, body, f"what is recorded of effect {effect!r}", path="result")
         async with hold(self.engine, self.id, owner=None, ttl=policy.lease_ttl, wait=None, stored=True) as lease:
             opened = {one.key: one for one in await effects.open(self.id)}
             if effect not in opened:
