@@ -60,7 +60,7 @@ def shape_and_order(array: Array) -> tuple[list[int], str]:
 def dump_array(array: Array) -> list[Any]:
     """[dtype, shape, order, bytes] of an array without Python objects; ValueError with the reason if not exact."""
     if not _is_exactly_array(array):
-        raise ValueError("a subclass of numpy.ndarray; convert it with numpy.asarray")
+        raise ValueError(_mend(array))
     shape, order = shape_and_order(array)
     return [_dump_dtype(array.dtype), shape, order, _content(array, order)]
 
@@ -106,6 +106,18 @@ def load_objects(shape: Any, order: Any, items: list[Any]) -> Array:
 def load_scalar(dtype: Any, data: bytes) -> Any:
     """The scalar of these bytes."""
     return load_array(dtype, [], "C", data)[()]
+
+
+def _mend(array: Array) -> str:
+    """Say how to store an array of a subclass without losing what it has beyond its items."""
+    import numpy as np
+
+    if isinstance(array, np.ma.MaskedArray):
+        return (
+            "a masked array; store its data and its mask, (numpy.ma.getdata(a), numpy.ma.getmaskarray(a)), and make it "
+            "again with numpy.ma.array(data, mask=mask)"
+        )
+    return "a subclass of numpy.ndarray; numpy.asarray gives its items alone: store apart what else it holds"
 
 
 def _content(array: Array, order: str) -> bytes:

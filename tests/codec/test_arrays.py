@@ -121,6 +121,33 @@ def test_refused(value: Any, path: Any) -> None:
     assert caught.value.path == path
 
 
+@pytest.mark.parametrize(
+    "masked",
+    [
+        np.ma.masked_array([1.5, 2.5], mask=[False, True]),
+        np.ma.masked_array([[1, 2], [3, 4]]),
+        np.ma.masked_array([1, None], mask=[False, True], dtype=object),
+    ],
+)
+def test_a_masked_array_is_stored_as_its_refusal_says(masked: Any) -> None:
+    """What `numpy.asarray` makes of it has lost the mask."""
+    with pytest.raises(EncodeError, match="store its data and its mask") as caught:
+        encode({"rows": masked})
+    assert caught.value.path == "value.rows"
+    told = str(caught.value)
+    assert "asarray" not in told
+    assert "(numpy.ma.getdata(a), numpy.ma.getmaskarray(a))" in told
+    data, mask = decode(encode((np.ma.getdata(masked), np.ma.getmaskarray(masked))))
+    back = np.ma.array(data, mask=mask)
+    assert (back.tolist(), np.ma.getmaskarray(back).tolist()) == (masked.tolist(), np.ma.getmaskarray(masked).tolist())
+    assert back.dtype == masked.dtype
+
+
+def test_another_subclass_of_an_array_is_not_said_to_be_the_same() -> None:
+    with pytest.raises(EncodeError, match=r"numpy\.asarray gives its items alone: store apart what else it holds"):
+        encode(np.rec.array([(1,)], dtype=[("a", "i4")]))
+
+
 def test_numpy_is_loaded_only_when_a_value_needs_it() -> None:
     data = encode(np.float32(1.5))
     code = (
