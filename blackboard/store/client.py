@@ -226,7 +226,7 @@ class Store:
                     await connected(node, "data", until)
             except (Lost, TimeoutError) as lost:
                 if not await pauses.rest():
-                    raise ServerUnavailable(f"{self._address} cannot be reached: {lost}") from None
+                    raise ServerUnavailable(_unreached(self._address, str(lost))) from None
             else:
                 return
 
@@ -253,6 +253,13 @@ def _topology(
         return address.endpoints[0]
 
     return Single(fixed, node)
+
+
+def _unreached(address: Address, reason: str) -> str:
+    """Say why there is no connection, with every address once: a reason names those that it is about."""
+    if all(str(endpoint) in reason for endpoint in address.endpoints):
+        return reason
+    return f"{address} cannot be reached: {reason or 'no answer before the deadline'}"
 
 
 def _check_positive(**values: float) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import ssl
 import time
@@ -72,7 +73,7 @@ class Dialer:
         except TimeoutError:
             raise Lost(f"{endpoint} did not accept within {self.connect_timeout:g} s", written=False) from None
         except OSError as failed:
-            raise Lost(f"{endpoint} cannot be reached: {failed}", written=False) from None
+            raise Lost(f"{endpoint} cannot be reached: {_cause(failed)}", written=False) from None
         return connection
 
     async def ask(self, endpoint: Endpoint, packed: bytes) -> Any:
@@ -114,6 +115,13 @@ class Dialer:
             steps.append(("SELECT", self.login.db))
         for step in steps:
             _granted(await connection.send(command(step).packed), step, name)
+
+
+def _cause(failed: OSError) -> str:
+    """Say what the system said; asyncio puts the address into it once more."""
+    if isinstance(failed, ssl.SSLError) or failed.errno is None:
+        return str(failed)
+    return os.strerror(failed.errno) if failed.errno > 0 else failed.strerror or str(failed)
 
 
 def _granted(reply: Any, step: tuple[Part, ...], name: str) -> Any:

@@ -94,6 +94,7 @@ def gave_up(
 
     `ambiguous`: an attempt may have been executed although no reply came. `reply`: the server's last answer.
     """
+    reason = reason.removeprefix(f"{server} ").removeprefix(f"{server}: ")  # most name the server themselves
     if ambiguous and not request.read_only:
         return OutcomeUnknown(
             f"no reply to {request.name} from {server} ({reason}): it may have been executed; read before going on",

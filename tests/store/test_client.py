@@ -193,9 +193,40 @@ async def test_a_closed_store_says_so(server: Server) -> None:
 
 async def test_nobody_there_is_an_outage(tmp_path: Path) -> None:
     began = time.monotonic()
-    with pytest.raises(ServerUnavailable, match="cannot be reached"):
+    with pytest.raises(ServerUnavailable) as caught:
         await Store.connect(f"unix://{tmp_path}/nobody", retry_deadline=0.3)
+    assert str(caught.value) == f"{tmp_path}/nobody cannot be reached: No such file or directory"
     assert time.monotonic() - began < 1
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        ("redis://127.0.0.1:1", "127.0.0.1:1 cannot be reached: Connection refused"),
+        ("redis+cluster://127.0.0.1:1,127.0.0.1:2", "no node tells the cluster's slots"),
+        ("redis+sentinel://127.0.0.1:1,127.0.0.1:2/main", "no sentinel names a live master 'main'"),
+    ],
+)
+async def test_an_outage_names_every_address_once(url: str, told: str) -> None:
+    with pytest.raises(ServerUnavailable) as caught:
+        await Store.connect(url, retry_deadline=0.2)
+    said = str(caught.value)
+    assert told in said
+    assert (said.count("127.0.0.1:1"), said.count("127.0.0.1:2")) == (1, url.count("127.0.0.1:2"))
+    assert said.count("Connection refused") == url.count("127.0.0.1")
+    assert "Errno" not in said
+
+
+async def test_a_call_that_was_not_answered_names_the_server_once(own: Server) -> None:
+    store = await Store.connect(own.url, retry_deadline=0.2)
+    own.kill()
+    for command, outcome in ((("GET", "a"), "nothing was changed"), (("SET", "a", "1"), "it was not executed")):
+        with pytest.raises(
+            ServerUnavailable, match=rf"did not answer {command[0]} in time \(.*\); {outcome}"
+        ) as caught:
+            await store.command(*command)
+        assert str(caught.value).count(caught.value.server) == 1
+    await store.close()
 
 
 def _connections(clients: bytes) -> int:
