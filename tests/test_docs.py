@@ -14,7 +14,10 @@ PAGES = sorted(
     [path for folder in ("docs", "namespaces", "agents", "benchmarks") for path in (ROOT / folder).rglob("*.md")]
     + [*ROOT.glob("*.md")]
 )
-CODE = re.compile(r"(?ms)^(?P<mark> *<!-- not run: [^\n]+ -->\n)? *```(?P<kind>python|sh|toml)\n(?P<code>.*?)^ *```$")
+CODE = re.compile(
+    r"(?ms)^(?P<mark> *<!-- (?:not run|run with (?P<server>\w+)): [^\n]+ -->\n)?"
+    r" *```(?P<kind>python|sh|toml)\n(?P<code>.*?)^ *```$"
+)
 NEEDS = re.compile(r"(?m)^<!-- needs: (\w+) -->$")
 LINK = re.compile(r"\[[^\]]*\]\((?P<target>[^)\s]+)\)")
 FENCED = re.compile(r"(?ms)^ *```.*?^ *```$")
@@ -45,12 +48,16 @@ def is_ours(code: str) -> bool:
     return all(line.startswith(("blackboard ", "export ", "#")) for line in code.splitlines() if line)
 
 
-def script(page: Path) -> str:
-    """Make one program of a page: its Python, our own command, its settings, in their order; the excused left out."""
+def script(page: Path, server: str | None = None) -> str:
+    """Make one program of a page: its Python, our own command, its settings, in their order.
+
+    The excused are left out, and so are those that run with another server than the one that is there.
+    """
     parts: list[str] = []
     for found in CODE.finditer(page.read_text("utf-8")):
         code = textwrap.dedent(found["code"])
-        if found["mark"] or (found["kind"] == "sh" and not is_ours(code)):
+        excused = found["mark"] and (server is None or found["server"] != server)
+        if excused or (found["kind"] == "sh" and not is_ours(code)):
             continue
         parts.append({"python": code, "sh": f"_shell({code!r})", "toml": f"_profile({code!r})"}[found["kind"]])
     return "\n".join(parts)
@@ -77,23 +84,29 @@ def place(tmp_path: Path) -> dict[str, str]:
     }
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if script(page)], ids=name)
-def test_code_of_a_page_runs(page: Path, tmp_path: Path) -> None:
-    """All blocks of a page together, in a new process and an empty folder; what a page is about has to be installed."""
-    for module in NEEDS.findall(page.read_text("utf-8")):
-        pytest.importorskip(module, reason=f"the page is about {module}: install agent-blackboard[{module}]")
+def played(code: str, tmp_path: Path, **variables: str) -> str:
+    """Run the code of a page in a new process and an empty folder, and return what it printed."""
     program = tmp_path / "page.py"
-    program.write_text(TOOLS + script(page), "utf-8")
+    program.write_text(TOOLS + code, "utf-8")
     answer = subprocess.run(
         [sys.executable, program],
         cwd=tmp_path,
-        env=place(tmp_path),
+        env=place(tmp_path) | variables,
         capture_output=True,
         text=True,
         timeout=120,
         check=False,
     )
     assert answer.returncode == 0, answer.stdout + answer.stderr
+    return answer.stdout
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if script(page)], ids=name)
+def test_code_of_a_page_runs(page: Path, tmp_path: Path) -> None:
+    """All blocks of a page together, in a new process and an empty folder; what a page is about has to be installed."""
+    for module in NEEDS.findall(page.read_text("utf-8")):
+        pytest.importorskip(module, reason=f"the page is about {module}: install agent-blackboard[{module}]")
+    played(script(page), tmp_path)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)

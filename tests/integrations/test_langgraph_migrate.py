@@ -2,104 +2,42 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import pytest
-from typing_extensions import TypedDict
 
 from blackboard import Blackboard, Settings
 from blackboard.errors import ConfigError, EncodeError
 from blackboard.testing.servers import Server
-from tests.integrations.test_langgraph_graphs import (
-    Work,
-    approve,
-    branch,
-    chat_graph,
-    config,
-    gathered,
-    history,
-    inner_graph,
-)
+from tests.test_docs import ROOT, played, script
 
 pytest.importorskip("langgraph", reason="install agent-blackboard[langgraph]")
 
 import numpy as np
-from langchain_core.messages import HumanMessage
-from langgraph.channels.delta import DeltaChannel
-from langgraph.checkpoint.base import BaseCheckpointSaver, empty_checkpoint
+from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.graph import END, START, StateGraph
-from langgraph.types import Command, Send
+from langgraph.types import Send
 
 from blackboard.integrations.langgraph import BlackboardSaver, BlackboardSerializer, Copied, Difference, copy_threads
+from tests.integrations.moving import (
+    GRAPHS,
+    KINDS,
+    LIVES,
+    SERVED,
+    Saver,
+    chat,
+    count,
+    made,
+    postgres,
+    put,
+    redis,
+    sqlite,
+    work,
+)
+from tests.integrations.test_langgraph_graphs import config, history
 
-Saver = BaseCheckpointSaver[Any]
-
-
-class Delta(TypedDict):
-    lines: Annotated[list[str], DeltaChannel(gathered, snapshot_frequency=5)]
-
-
-def delta_graph(saver: Saver) -> Any:
-    built = StateGraph(Delta).add_node("add", lambda state: {"lines": [f"line-{len(state['lines'])}"]})
-    return built.add_edge(START, "add").add_edge("add", END).compile(checkpointer=saver)
-
-
-def work_graph(saver: Saver) -> Any:
-    """Branches, and a subgraph in which a person is asked."""
-    built = StateGraph(Work).add_node("branch", branch).add_node("inner", inner_graph()).add_node("approve", approve)
-    built.add_conditional_edges(START, lambda state: [Send("branch", {"n": n}) for n in state["items"]], ["branch"])
-    built.add_edge("branch", "inner").add_edge("inner", "approve").add_edge("approve", END)
-    return built.compile(checkpointer=saver)
-
-
-async def chat(saver: Saver, thread: str, start: int) -> Any:
-    graph, where = chat_graph(saver), config(thread)
-    for number in range(start, start + 4):
-        await graph.ainvoke({"messages": [HumanMessage("x" * 80, id=f"h-{number}")]}, where)
-    states = [one async for one in graph.aget_state_history(where)]
-    old = next(one for one in states if one.next == ("chat",))
-    await graph.aupdate_state(old.config, {"messages": [HumanMessage("fork", id=f"fork-{start}")]}, as_node=START)
-    return await history(graph, where)
-
-
-async def work(saver: Saver, thread: str, start: int) -> Any:
-    graph, where = work_graph(saver), config(thread)
-    if start == 0:
-        await graph.ainvoke({"items": list(range(12)), "done": [], "verdict": ""}, where)
-        stopped = await graph.aget_state(where, subgraphs=True)
-        return [task.interrupts for task in stopped.tasks], await history(graph, where)
-    await graph.ainvoke(Command(resume=7), where)
-    await graph.ainvoke(Command(resume="yes"), where)
-    return await history(graph, where)
-
-
-async def delta(saver: Saver, thread: str, start: int) -> Any:
-    graph, where = delta_graph(saver), config(thread)
-    for number in range(start, start + 7):
-        await graph.ainvoke({"lines": [f"in-{number}"]}, where)
-    return await history(graph, where)
-
-
-@asynccontextmanager
-async def in_memory(_: Path) -> AsyncIterator[tuple[Saver, Saver]]:
-    saver = InMemorySaver()
-    yield saver, saver
-
-
-@asynccontextmanager
-async def sqlite(path: Path) -> AsyncIterator[tuple[Saver, Saver]]:
-    """Written by the saver that has async methods, read by the one that has none."""
-    pytest.importorskip("aiosqlite", reason="install langgraph-checkpoint-sqlite")
-    from langgraph.checkpoint.sqlite import SqliteSaver
-    from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
-
-    name = str(path / "threads.db")
-    async with AsyncSqliteSaver.from_conn_string(name) as writer:
-        with SqliteSaver.from_conn_string(name) as reader:
-            yield writer, reader
+PAGE = ROOT / "docs" / "how-to" / "langgraph-migrate.md"
 
 
 @pytest.fixture
@@ -108,14 +46,8 @@ async def target(solo: Server, thread: str) -> AsyncIterator[BlackboardSaver]:
         yield BlackboardSaver(board, namespace=thread)
 
 
-async def count(saver: Saver, thread: str) -> int:
-    if type(saver).__name__ == "SqliteSaver":
-        return await asyncio.to_thread(lambda: len([*saver.list(config(thread))]))
-    return len([one async for one in saver.alist(config(thread))])
-
-
-@pytest.mark.parametrize("kind", [in_memory, sqlite], ids=lambda kind: kind.__name__)
-@pytest.mark.parametrize("life", [chat, work, delta], ids=lambda life: life.__name__)
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("life", LIVES, ids=lambda life: life.__name__)
 @pytest.mark.filterwarnings("ignore")
 async def test_a_thread_goes_on_where_it_was(
     kind: Callable[[Path], Any], life: Callable[..., Any], target: BlackboardSaver, tmp_path: Path
@@ -125,8 +57,7 @@ async def test_a_thread_goes_on_where_it_was(
         size = await count(reader, "moved")
         assert await copy_threads(reader, target) == Copied(1, size, 0, ())
         assert await count(target, "moved") == size
-        graph = {"chat": chat_graph, "work": work_graph, "delta": delta_graph}[life.__name__](target)
-        there = await history(graph, config("moved"))
+        there = await history(GRAPHS[life](target), config("moved"))
         assert there == (before[1] if life is work else before)
         assert await life(target, "moved", 10) == await life(writer, "moved", 10)
 
@@ -176,19 +107,6 @@ async def test_cut_off_at_every_write_and_called_again(
     assert await copy_threads(source, target) == Copied(1, 0, size, ())
 
 
-def made(name: str, **values: Any) -> Any:
-    versions = dict.fromkeys(values, 1)
-    return {**empty_checkpoint(), "v": 4, "id": name, "channel_values": values, "channel_versions": versions}
-
-
-async def put(saver: Saver, name: str, parent: str | None = None, **values: Any) -> Any:
-    where = {"thread_id": "t", "checkpoint_ns": "", **({} if parent is None else {"checkpoint_id": parent})}
-    checkpoint = made(name, **values)
-    return await saver.aput(
-        {"configurable": where}, checkpoint, {"source": "loop", "step": 1}, checkpoint["channel_versions"]
-    )
-
-
 async def test_what_differs_is_named(target: BlackboardSaver) -> None:
     """Checkpoints of the same ids stood there before: they are left as they are, and told."""
     source = InMemorySaver()
@@ -216,8 +134,11 @@ async def test_values_that_are_not_equal_to_themselves(target: BlackboardSaver) 
     assert writes == [("z", "__error__"), ("z", "b"), ("z", "a"), ("a", "b")]
 
 
-async def test_a_checkpoint_of_an_old_format_keeps_its_tasks(target: BlackboardSaver, tmp_path: Path) -> None:
-    async with sqlite(tmp_path) as (source, reader):
+@pytest.mark.parametrize("kind", [sqlite, postgres], ids=lambda kind: kind.__name__)
+async def test_a_checkpoint_of_an_old_format_keeps_its_tasks(
+    kind: Callable[[Path], Any], target: BlackboardSaver, tmp_path: Path
+) -> None:
+    async with kind(tmp_path) as (source, reader):
         where = await put(source, "1")
         await source.aput_writes(where, [("__pregel_tasks", Send("n", 1))], "task")
         old: Any = {**made("2", n=1), "v": 3}
@@ -256,3 +177,127 @@ async def test_threads_that_are_named_by_numbers(target: BlackboardSaver) -> Non
 async def test_one_text_is_not_many_threads(target: BlackboardSaver) -> None:
     with pytest.raises(ConfigError, match="abc"):
         await copy_threads(InMemorySaver(), target, "abc")
+
+
+class Short(InMemorySaver):
+    """Lists so many checkpoints at most."""
+
+    most: int | None = None
+
+    async def alist(self, *args: Any, **more: Any) -> AsyncIterator[Any]:
+        async for one in super().alist(*args, **{**more, "limit": self.most}):
+            yield one
+
+
+@pytest.mark.filterwarnings("ignore")
+async def test_a_listing_with_a_limit(target: BlackboardSaver) -> None:
+    """Ancestors are found by their children, and the newest checkpoint by the thread's name."""
+    source = Short()
+    await chat(source, "moved", 0)
+    size = await count(source, "moved")
+    source.most = 0
+    assert await copy_threads(source, target) == Copied(0, 0, 0, ())
+    # The newest checkpoint is a fork, and no child of the last one of the branch beside it.
+    assert await copy_threads(source, target, ["moved"]) == Copied(1, size - 1, 0, ())
+    source.most = 1
+    assert await copy_threads(source, target) == Copied(1, 0, size - 1, ())
+    source.most = 2
+    assert await copy_threads(source, target) == Copied(1, 1, size - 1, ())
+
+
+@pytest.mark.filterwarnings("ignore")
+async def test_names_that_a_search_index_does_not_tell_apart(target: BlackboardSaver, tmp_path: Path) -> None:
+    """To the index of the Redis saver, "Bob" is "bob", and "a,b" is both "a" and "b"."""
+    names = ["Bob", "bob", "a,b", "a", "c:{*}", "customer@example.org", "x y"]
+    async with redis(tmp_path) as (source, _):
+        for name in names:
+            await put(source, "1", thread=name, n=1)
+        for name in names:
+            assert await copy_threads(source, target, [name]) == Copied(1, 1, 0, ())
+        assert await copy_threads(source, target) == Copied(len(names), 0, len(names), ())
+
+
+async def put_twisted(source: Saver) -> Any:
+    """Two tasks with many writes each, an error and an interrupt after them; bytes and NUL in all of it."""
+    where = await put(source, "1", text=["a\0b"], raw=b"\0\xff", none=None, empty="")
+    for task in ("z", "a"):
+        writes = [(f"c{number}", bytes([number, 0])) for number in range(12)]
+        await source.aput_writes(where, [*writes, ("text", "x\0y")], task)
+        await source.aput_writes(where, [("__error__", "no"), ("__interrupt__", ["how many"])], task)
+    return where
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+@pytest.mark.filterwarnings("ignore")
+async def test_writes_in_another_order(kind: Callable[[Path], Any], target: BlackboardSaver, tmp_path: Path) -> None:
+    """The Redis saver tells the tasks by turns, and where an error stands among the writes."""
+    async with kind(tmp_path) as (writer, reader):
+        where = await put_twisted(writer)
+        assert await copy_threads(reader, target) == Copied(1, 1, 0, ())
+    found = await target.aget_tuple(where)
+    assert found is not None
+    assert found.checkpoint["channel_values"] == {"text": ["a\0b"], "raw": b"\0\xff", "none": None, "empty": ""}
+    writes: dict[str, list[Any]] = {"z": [], "a": []}
+    for task, channel, value in found.pending_writes or ():
+        writes[task].append((channel, value))
+    ordinary = [*((f"c{number}", bytes([number, 0])) for number in range(12)), ("text", "x\0y")]
+    for told in writes.values():
+        assert dict(told[:2]) == {"__error__": "no", "__interrupt__": ["how many"]}
+        assert told[2:] == ordinary
+
+
+@pytest.mark.filterwarnings("ignore")
+async def test_a_saver_that_leaves_out_pending_writes_is_refused(target: BlackboardSaver) -> None:
+    """A sync RedisSaver does not tell the writes that came before their checkpoint, which an AsyncRedisSaver does."""
+    async with SERVED["redis"]() as (address, source):
+        parent = await put(source, "1", n=1)
+        where: Any = {"configurable": {**parent["configurable"], "checkpoint_id": "2"}}
+        await source.aput_writes(where, [("__interrupt__", "how many")], "task")
+        await put(source, "2", "1", n=2)
+        with pytest.importorskip("langgraph.checkpoint.redis").RedisSaver.from_conn_string(address) as forgetful:
+            forgetful.setup()
+            assert forgetful.get_tuple(where).pending_writes == []
+            with pytest.raises(ConfigError, match="copy from an AsyncRedisSaver"):
+                await copy_threads(forgetful, target)
+        assert await copy_threads(source, target) == Copied(1, 2, 0, ())
+    found = await target.aget_tuple(where)
+    assert found is not None
+    assert found.pending_writes == [("task", "__interrupt__", "how many")]
+
+
+@pytest.mark.filterwarnings("ignore")
+async def test_a_saver_that_keeps_the_newest_alone(target: BlackboardSaver) -> None:
+    """Asked for another checkpoint it gives the newest again."""
+    async with SERVED["redis"]() as (address, _):
+        module = pytest.importorskip("langgraph.checkpoint.redis.ashallow")
+        async with module.AsyncShallowRedisSaver.from_conn_string(address) as source:
+            await put(source, "1", n=1)
+            await put(source, "2", "1", n=2)
+            assert await copy_threads(source, target) == Copied(1, 1, 0, ())
+            assert await copy_threads(source, target, ["t"]) == Copied(1, 0, 1, ())
+        sync = pytest.importorskip("langgraph.checkpoint.redis.shallow").ShallowRedisSaver
+        with sync.from_conn_string(address) as forgetful, pytest.raises(ConfigError, match="AsyncShallowRedisSaver"):
+            await copy_threads(forgetful, target)
+    assert await count(target, "t") == 1
+
+
+async def test_what_is_listed_and_not_given_is_missing(target: BlackboardSaver) -> None:
+    class Empty(InMemorySaver):
+        async def aget_tuple(self, _config: Any) -> None:
+            return None
+
+    source = Empty()
+    await put(source, "1", n=1)
+    assert await copy_threads(source, target) == Copied(1, 0, 0, (Difference("t", "", "1", "missing"),))
+
+
+@pytest.mark.parametrize("peer", SERVED)
+@pytest.mark.filterwarnings("ignore")
+async def test_the_page_moves_a_thread(peer: str, tmp_path: Path) -> None:
+    """The blocks of the page that ask for a server, with all the others, in a process of their own."""
+    async with SERVED[peer]() as (address, source):
+        await chat(source, "thread-1", 0)
+        size = await count(source, "thread-1")
+        program = script(PAGE, peer)
+        told = await asyncio.to_thread(played, program, tmp_path, OLD_STORE=address)
+    assert told == f"1 {size}\n"

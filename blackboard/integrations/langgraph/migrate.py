@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from langchain_core.runnables import RunnableConfig
-from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple, get_checkpoint_id
+from langgraph.checkpoint.base import WRITES_IDX_MAP, BaseCheckpointSaver, CheckpointTuple, get_checkpoint_id
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
-from blackboard.errors import BlackboardError
+from blackboard.errors import BlackboardError, ConfigError
 from blackboard.integrations.langgraph.listing import manifests
-from blackboard.integrations.langgraph.place import Place, configured, several
+from blackboard.integrations.langgraph.place import Place, configured, several, thread_named
 from blackboard.integrations.langgraph.saver import BlackboardSaver
 from blackboard.integrations.langgraph.tuples import TASKS, has_no_tasks
 from blackboard.telemetry import logger
@@ -22,6 +22,9 @@ from blackboard.telemetry import logger
 __all__ = ["Copied", "Difference", "copy_threads"]
 
 log = logger("langgraph.migrate")
+
+_FORGETFUL = {"langgraph.checkpoint.redis.RedisSaver", "langgraph.checkpoint.redis.shallow.ShallowRedisSaver"}
+"""The first passes over writes that were stored before their checkpoint, the second lists namespaces under other names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +52,12 @@ async def copy_threads(
 ) -> Copied:
     """Copy threads (without `threads` every one) with all namespaces, checkpoints, parents, metadata and pending writes.
 
-    Checkpoints are copied in the order of their ids, one at a time, so that what is held in memory is one of them. A copying
-    that was cut off is called again: what stands is passed over, but for pending writes that are missing. Then each
-    checkpoint is read from both savers and compared part by part; `differences` is empty if nothing is lost. Nothing should
-    write to a thread meanwhile, and the source is only read. A source without async methods is read in a thread of its
-    own. Raises what the savers raise, with a note of the checkpoint that it was about.
+    Checkpoints are copied in the order of their ids, one at a time, so that what is held in memory is one of them, and what
+    the source's listing holds. A copying that was cut off is called again: what stands is passed over, but for pending writes
+    that are missing. Then each checkpoint is read from both savers and compared part by part; `differences` is empty if nothing
+    is lost. Nothing should write to a thread meanwhile, and the source is only read. A source without async methods is read in
+    a thread of its own. Raises ConfigError for a sync RedisSaver, which leaves out what AsyncRedisSaver tells, and what the
+    savers raise, with a note of the checkpoint that it was about.
     """
     reader = _Reader(source)
     places = await reader.places(threads)
@@ -62,10 +66,10 @@ async def copy_threads(
     for thread, wanted in places.items():
         stored = await _standing(target, thread)
         for place in wanted:
-            if await _copy(reader, target, place, stands=(place.lineage, place.checkpoint) in stored):
-                copied += 1
-            else:
-                standing += 1
+            stands = (place.lineage, place.checkpoint) in stored
+            if await _copy(reader, target, place, stands=stands):
+                copied += not stands
+                standing += stands
         differences += [difference async for difference in _compared(reader, target, wanted)]
         log.info("copied thread %r: %d checkpoints", thread, len(wanted))
     return Copied(len(places), copied, standing, tuple(differences))
@@ -75,20 +79,30 @@ class _Reader:
     """The saver that is copied from, whether it is async or sync."""
 
     def __init__(self, saver: BaseCheckpointSaver[Any]) -> None:
+        for kind in type(saver).__mro__:
+            if f"{kind.__module__}.{kind.__name__}" in _FORGETFUL:
+                raise ConfigError(
+                    f"{kind.__name__} does not tell all that is there, as interrupts that were stored before their"
+                    f" checkpoint; copy from an Async{kind.__name__} of the same server",
+                    value=saver,
+                )
         self._saver = saver
         self._sync = not inspect.isasyncgenfunction(saver.alist)
         self._named: dict[str, Any] = {}
 
     async def places(self, threads: Iterable[str] | None) -> dict[str, list[Place]]:
         """List the checkpoints of each thread by their ids, whatever their lineage: so parents come before their children."""
-        asked: list[RunnableConfig | None] = [None]
-        if threads is not None:
-            asked = [{"configurable": {"thread_id": thread}} for thread in dict.fromkeys(several(threads, "threads"))]
+        parents: dict[Place, Place | None] = {}
+        if threads is None:
+            parents.update(await self._listed(None))
+        else:
+            for thread in dict.fromkeys(several(threads, "threads")):
+                await self._add_thread(thread, parents)
+        await self._add_ancestors(parents)
         found: dict[str, list[Place]] = {}
-        for config in asked:
-            for place in await self._listed(config):
-                found.setdefault(place.thread, []).append(place)
-        return {thread: sorted(places, key=lambda place: place.checkpoint or "") for thread, places in found.items()}
+        for place in sorted(parents, key=lambda place: place.checkpoint or ""):
+            found.setdefault(place.thread, []).append(place)
+        return found
 
     async def read(self, place: Place) -> CheckpointTuple | None:
         """Read one checkpoint, of a thread that is named as it is there; None if it has gone meanwhile."""
@@ -99,7 +113,28 @@ class _Reader:
             return await asyncio.to_thread(self._saver.get_tuple, config)
         return await self._saver.aget_tuple(config)
 
-    async def _listed(self, config: RunnableConfig | None) -> list[Place]:
+    async def _add_thread(self, thread: str, parents: dict[Place, Place | None]) -> None:
+        """Add what is listed of a thread, and its newest checkpoint, which a listing by a search index may not find.
+
+        Such an index may give what is named alike as well, but for the case of its letters.
+        """
+        config: RunnableConfig = {"configurable": {"thread_id": thread}}
+        name = thread_named(thread)
+        parents.update({place: parent for place, parent in await self._listed(config) if place.thread == name})
+        newest = await self.read(Place(name))
+        if newest is not None:
+            parents.update([self._place(newest)])
+
+    async def _add_ancestors(self, parents: dict[Place, Place | None]) -> None:
+        """Add the ancestors that were not listed, as by a listing that has a limit; those that are pruned stay away."""
+        for parent in [parent for parent in parents.values() if parent not in parents]:
+            place = parent
+            while place is not None and place not in parents:
+                found = await self.read(place)
+                parents.update([] if found is None else [self._place(found)])
+                place = parents.get(place)
+
+    async def _listed(self, config: RunnableConfig | None) -> list[tuple[Place, Place | None]]:
         if not self._sync:
             try:
                 return [self._place(found) async for found in self._saver.alist(config)]
@@ -107,11 +142,15 @@ class _Reader:
                 self._sync = True
         return await asyncio.to_thread(lambda: [self._place(found) for found in self._saver.list(config)])
 
-    def _place(self, found: CheckpointTuple) -> Place:
-        """Say where a checkpoint stands; a saver may name threads by numbers, which are no texts to it."""
-        place = Place.of(found.config)
+    def _place(self, found: CheckpointTuple) -> tuple[Place, Place | None]:
+        """Say where a checkpoint stands, and its parent.
+
+        A saver may name threads by numbers, which are no texts to it, and one that keeps the newest alone may give it for
+        any that was asked for.
+        """
+        place, parent = Place.of(found.config).at(found.checkpoint["id"]), _parent(found)
         self._named[place.thread] = configured(found.config)["thread_id"]
-        return place
+        return place, None if parent is None else place.at(parent)
 
 
 async def _standing(target: BlackboardSaver, thread: str) -> set[tuple[str, str | None]]:
@@ -124,7 +163,7 @@ async def _standing(target: BlackboardSaver, thread: str) -> set[tuple[str, str 
 
 
 async def _copy(reader: _Reader, target: BlackboardSaver, place: Place, *, stands: bool) -> bool:
-    """Copy one checkpoint; False if it was there, or has gone from the source."""
+    """Copy one checkpoint, of one that stands the pending writes alone; False if it has gone from the source."""
     found = await reader.read(place)
     if found is None:
         return False
@@ -132,7 +171,7 @@ async def _copy(reader: _Reader, target: BlackboardSaver, place: Place, *, stand
         if stands:
             there = await target.aget_tuple(place.config())
             await _copy_writes(target, place, found, there)
-            return False
+            return True
         checkpoint = found.checkpoint
         versions = {name: checkpoint["channel_versions"].get(name, 0) for name in checkpoint["channel_values"]}
         await target.aput(place.at(_parent(found)).config(), checkpoint, found.metadata, versions)
@@ -163,12 +202,20 @@ def _by_task(found: CheckpointTuple | None) -> dict[str, list[tuple[str, Any]]]:
     return tasks
 
 
+def _ordered(found: CheckpointTuple) -> list[Any]:
+    """Put pending writes in one order: a saver may tell tasks by turns, and errors and the like before or after the rest."""
+    return [
+        (task, sorted(writes, key=lambda write: WRITES_IDX_MAP.get(write[0], 0)))
+        for task, writes in _by_task(found).items()
+    ]
+
+
 async def _compared(reader: _Reader, target: BlackboardSaver, places: Iterable[Place]) -> AsyncIterator[Difference]:
     for place in places:
         ours, theirs = await target.aget_tuple(place.config()), await reader.read(place)
-        if theirs is None:
+        if ours is not None and theirs is None:  # pruned there meanwhile
             continue
-        what = ["missing"] if ours is None else _differing(target.serde, ours, theirs)
+        what = ["missing"] if ours is None or theirs is None else _differing(target.serde, ours, theirs)
         for part in what:
             yield Difference(place.thread, place.lineage, str(place.checkpoint), part)
 
@@ -183,7 +230,7 @@ def _differing(serde: SerializerProtocol, ours: CheckpointTuple, theirs: Checkpo
         f"channel {name!r}" for name in _unequal(serde, here.pop("channel_values"), there.pop("channel_values"))
     )
     yield from _unequal(serde, here, there)
-    if not _same(serde, list(ours.pending_writes or ()), list(theirs.pending_writes or ())):
+    if not _same(serde, _ordered(ours), _ordered(theirs)):
         yield "pending writes"
 
 
