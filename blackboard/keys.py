@@ -329,6 +329,11 @@ class PathKeys:
         return f"{self.prefix}:subjects"
 
     @property
+    def sources(self) -> str:
+        """Sorted set: ids of what merged records stand for, by the seq of the first write of the one that superseded them."""
+        return f"{self.prefix}:sources"
+
+    @property
     def pending(self) -> str:
         """Set: ids of records whose vector is still to be made."""
         return f"{self.prefix}:pending"

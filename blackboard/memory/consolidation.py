@@ -17,16 +17,14 @@ from blackboard.memory.new import Body, said
 from blackboard.memory.record import Record
 from blackboard.memory.records import Records
 from blackboard.memory.stored import Stored
-from blackboard.memory.writing import refusal
+from blackboard.memory.writing import ROUNDS, refusal
 from blackboard.points import reach
 from blackboard.store.script import Script
 
 __all__ = ["Applied", "Group", "Merge", "Merged", "Plan", "Source", "apply", "plan", "undo"]
 
-MERGE, PART = (
-    Script("blackboard.memory", name, prelude=("blackboard.claims:guard.lua", "path.lua", "sets.lua"))
-    for name in ("merge.lua", "part.lua")
-)
+_PRELUDE = ("blackboard.claims:guard.lua", "path.lua", "chain.lua", "sources.lua", "sets.lua")
+MERGE, PART = (Script("blackboard.memory", name, prelude=_PRELUDE) for name in ("merge.lua", "part.lua"))
 
 VECTORS = 0.92
 """How alike two vectors are, as a cosine, for their records to be near-duplicates."""
@@ -135,17 +133,24 @@ async def apply(records: Records, embedder: Embedder | None, made: Plan, merge: 
 async def undo(records: Records, merged: Merged) -> int:
     """Make current again what a merged record superseded, and forget that; returns how many are current again.
 
-    A source that was changed or forgotten since is left alone; with none left, the merged record stays.
+    So is what came to be superseded by it since. A source that was changed or forgotten since is left alone; with none left,
+    the merged record stays.
     """
     where, store = records.keys, records.store
     (stands,) = await records.fetch([merged.id])
     if stands is None:
         return 0
     fixed = [where.head, where.log, where.order, where.ops, where.record(merged.id), where.content(stands.content)]
-    names = [*fixed, *(where.record(one) for one in merged.sources)]
+    sources = [*merged.sources]
+    reply: Sequence[Any] = (b"MORE", ())
     async with tend(Place(store, records.namespace, records.path)) as lease:
-        args = [*records.shown(), lease.fence, merged.id, stands.content, *merged.sources]
-        reply = await store.call(PART, names, args)
+        for _ in range(ROUNDS):
+            sources += [one.decode() for one in reply[1]]
+            names = [*fixed, where.sources, *(where.record(one) for one in sources)]
+            args = [*records.shown(), lease.fence, merged.id, stands.content, *sources]
+            reply = await store.call(PART, names, args)
+            if reply[0] != b"MORE":
+                break
         if reply[0] == b"CHANGED":
             return await _parted(records, merged)
         if reply[0] != b"OK":
@@ -182,7 +187,7 @@ async def _put_together(
     if records.mentions is not None:
         await records.mentions.enter(name, body)
     fixed = [where.head, where.log, where.order, where.expiring, where.pending, where.ops]
-    names = [*fixed, where.record(name), where.content(body.digest), where.vectors]
+    names = [*fixed, where.record(name), where.content(body.digest), where.vectors, where.sources]
     names += [where.record(one.id) for one in group.sources]
     told: list[Any] = [part for source in group.sources for part in (source.id, source.version)]
     pend = "1" if embedder is not None and body.vector is None else ""

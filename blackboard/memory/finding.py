@@ -19,6 +19,8 @@ Where = Literal[
     "pending",
     "content",
     "subject",
+    "superseded",
+    "sources",
     "log",
     "index",
     "vectors",

@@ -31,6 +31,7 @@ def against_rows(survey: Survey) -> Iterator[Finding]:
     yield from _about(survey)
     yield from _contents(survey)
     yield from _subjects(survey)
+    yield from _sources(survey)
     yield from _log(survey)
 
 
@@ -101,6 +102,21 @@ def _subjects(survey: Survey) -> Iterator[Finding]:
         about = row.record.subject
         if about is not None and name not in survey.subjects.get(about, {}):
             yield Finding("subject", "missing", name, about)
+
+
+def _sources(survey: Survey) -> Iterator[Finding]:
+    """Judge what is superseded by a merged record, and the rows by which it is current again when that is forgotten."""
+    for name, row in survey.records.items():
+        by, entered = row.record.superseded_by, survey.sources.get(name)
+        known = by in survey.order or by in survey.records or by in survey.unreadable
+        if by is not None and row.record.subject is None and not known:
+            yield Finding("superseded", "orphaned", name, f"superseded by {by}, which is gone")
+        elif by is not None and row.record.subject is None and entered is None:
+            yield Finding("sources", "missing", name, f"it would stay superseded by {by} when that is forgotten")
+        elif entered is not None and (by is None or survey.order.get(by) != entered):
+            yield Finding("sources", "mismatched", name, f"{entered}, but it is superseded by {by}")
+    for name in survey.sources.keys() - survey.records.keys() - survey.order.keys() - survey.unreadable.keys():
+        yield Finding("sources", "orphaned", name, "the record is gone")
 
 
 def _log(survey: Survey) -> Iterator[Finding]:

@@ -235,9 +235,10 @@ class Memory:
         """Forget records for good: by id, by what holds for them, or everything; also of the paths `below`.
 
         When it returns, the records, what finds them, their vectors and their rows in snapshots are gone from the store, and
-        no recall anywhere that begins from now on returns them; what a record had superseded is valid again. What was
-        remembered meanwhile may stay. The receipt says how many and proves it: `verify_forgotten`. A call that is cut short
-        is brought to its end by whoever tends the path next. Raises ConfigError unless exactly one kind of selection is given.
+        no recall anywhere that begins from now on returns them; what a record had superseded is valid again, the sources of a
+        merged record too: to be rid of what they say, forget them with it. What was remembered meanwhile may stay. The receipt
+        says how many and proves it: `verify_forgotten`. A call that is cut short is brought to its end by whoever tends the path
+        next. Raises ConfigError unless exactly one kind of selection is given.
         """
         selection = Selection.of(ids, where, subject, everything=everything)
         why = Why(reason, actor)

@@ -1,15 +1,18 @@
 -- Derive anew what finds a record from the record, and log it if the log does not know of it.
--- KEYS: head, log, order, expiring, subjects, pending, record, content, subject
--- ARGV: id, version, content, subject
+-- KEYS: head, log, order, expiring, subjects, pending, record, content, subject, sources
+-- ARGV: id, version, content, subject, superseded_by
 -- Returns: {"OK"} | {"MOVED"}
--- luacheck: read globals guard path
-local head_k, log_k, order_k, expiring_k, subjects_k, pending_k, record_k, content_k, subject_k = unpack(KEYS)
-local id, version, content, subject = unpack(ARGV)
+-- luacheck: read globals guard path chain sources
+--
+-- A record without a subject that is superseded by what is not there is current again.
+local head_k, log_k, order_k, expiring_k, subjects_k = unpack(KEYS, 1, 5)
+local pending_k, record_k, content_k, subject_k, sources_k = unpack(KEYS, 6, 10)
+local id, version, content, subject, superseded_by = unpack(ARGV)
 local now = guard.now()
 local head, refused = path.head(head_k, '', now, '', '0')
 local record = path.record(record_k, now)
 if refused or not head.incarnation or not record or record.version ~= version or record.content ~= content
-  or record.subject ~= subject then
+  or record.subject ~= subject or record.superseded_by ~= superseded_by then
   return {'MOVED'}
 end
 local listed = redis.call('ZSCORE', order_k, id)
@@ -45,6 +48,10 @@ else
   if redis.call('GET', content_k) == id then
     redis.call('PEXPIREAT', content_k, record.expires)
   end
+end
+if subject == '' and not sources.enter(sources_k, order_k, id, superseded_by) and superseded_by ~= '' then
+  record.id, record.valid_until, record.superseded_by, record.moved = id, '', '', true
+  chain.store(head, log_k, record)
 end
 redis.call('HSET', head_k, 'seq', guard.text(head.seq), 'count', guard.text(head.count))
 return {'OK'}

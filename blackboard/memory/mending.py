@@ -19,7 +19,9 @@ from blackboard.telemetry import logger
 
 __all__ = ["mended"]
 
-MEND = Script("blackboard.memory", "mend.lua", prelude=("blackboard.claims:guard.lua", "path.lua"))
+MEND = Script(
+    "blackboard.memory", "mend.lua", prelude=("blackboard.claims:guard.lua", "path.lua", "chain.lua", "sources.lua")
+)
 ORPHAN = Script("blackboard.memory", "orphan.lua")
 RECOUNT = Script("blackboard.memory", "recount.lua")
 
@@ -28,7 +30,13 @@ log = logger("memory")
 
 async def mended(records: Records, view: View | None, survey: Survey, findings: Sequence[Finding]) -> list[Finding]:
     """Mend what can be mended, and return the findings with `repaired` set where that was done."""
-    found = [replace(one, repaired=await _row(records, survey, one)) for one in findings]
+    derived = {
+        name: await _derived(records, survey, name) for name in dict.fromkeys(map(_incomplete, findings)) if name
+    }
+    found = [
+        replace(one, repaired=derived[one.name] if _incomplete(one) else await _row(records, survey, one))
+        for one in findings
+    ]
     if view is None:
         await discard(Place(records.store, records.namespace, records.path))
         found = [replace(one, repaired=True) if one.where == "snapshot" else one for one in found]
@@ -51,11 +59,7 @@ async def _row(records: Records, survey: Survey, finding: Finding) -> bool:
             return True
         case Finding("order", "orphaned"):
             return bool(await records.forget([finding.name], expired=True))
-        case Finding("order" | "expiring" | "subjects" | "content" | "subject" | "log", "missing") | Finding(
-            "expiring" | "subjects" | "subject", "mismatched"
-        ):
-            return await _derived(records, survey, finding.name)
-        case Finding("expiring" | "subjects" | "pending" | "content" | "subject", "orphaned") | Finding(
+        case Finding("expiring" | "subjects" | "pending" | "content" | "subject" | "sources", "orphaned") | Finding(
             "content", "mismatched"
         ):
             return await _unlinked(records, finding)
@@ -65,6 +69,19 @@ async def _row(records: Records, survey: Survey, finding: Finding) -> bool:
             return False
 
 
+def _incomplete(finding: Finding) -> str:
+    """Name the record from which what was found is to be derived anew; empty if that is not how it is mended."""
+    match finding:
+        case (
+            Finding("order" | "expiring" | "subjects" | "content" | "subject" | "sources" | "log", "missing")
+            | Finding("expiring" | "subjects" | "subject" | "sources", "mismatched")
+            | Finding("superseded", "orphaned")
+        ):
+            return finding.name
+        case _:
+            return ""
+
+
 async def _derived(records: Records, survey: Survey, name: str) -> bool:
     stored = survey.records.get(name)
     if stored is None:
@@ -72,9 +89,10 @@ async def _derived(records: Records, survey: Survey, name: str) -> bool:
     where, subject = records.keys, stored.record.subject
     asked = (
         where.head, where.log, where.order, where.expiring, where.subjects, where.pending, where.record(name),
-        where.content(stored.content), where.subject(subject) if subject else where.record(name),
+        where.content(stored.content), where.subject(subject) if subject else where.record(name), where.sources,
     )  # fmt: skip
-    reply = await records.store.call(MEND, asked, (name, stored.record.version, stored.content, subject or ""))
+    told = (name, stored.record.version, stored.content, subject or "", stored.record.superseded_by or "")
+    reply = await records.store.call(MEND, asked, told)
     return bool(reply[0] == b"OK")
 
 
@@ -85,6 +103,7 @@ async def _unlinked(records: Records, finding: Finding) -> bool:
         "subjects": (where.subjects, "hash", "version", ""),
         "pending": (where.pending, "set", "pend", ""),
         "content": (where.content(finding.detail), "string", "content", finding.detail),
+        "sources": (where.sources, "zset", "version", ""),
         "subject": (where.subject(finding.detail), "zset", "subject", finding.detail),
     }[finding.where]
     reply = await records.store.call(ORPHAN, (where.record(name), pointer), (name, kind, field, value))

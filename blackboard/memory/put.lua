@@ -1,9 +1,9 @@
 -- Store one record: everything is checked, then the record, then what finds it, then the head.
--- KEYS: head, log, order, expiring, subjects, pending, ops, record, content, old_content, subject, old_subject, vectors, near...
+-- KEYS: head, log, order, expiring, subjects, pending, ops, record, content, old_content, subject, old_subject, vectors, sources, near...
 -- ARGV: op, keep_ms, incarnation, seq, id, expected, old_content, old_subject, unique, reach, record..., near...
 -- Returns: {"OK", answer} | {"DUP", incarnation, id, fields, space} | {"MOVED", content, subject, ids} | {"SPACE", space} | {"CONFLICT", version}
 --   | {"ABSENT"} | {"TOOLATE"} | {"REGRESSED", what}
--- luacheck: read globals guard path chain sets
+-- luacheck: read globals guard path chain sets sources
 --
 -- expected is the version that is replaced, '0' if none may stand, '' for whatever does.
 -- record... is content, subject, valid_from, created, ttl_ms, text, value, metadata, importance, pinned, space, vector, without,
@@ -14,12 +14,12 @@
 -- incarnation, seq, version, vid, now, created, valid_from, expires, valid_until, and superseded_by, which is the rest.
 
 local head_k, log_k, order_k, expiring_k, subjects_k, pending_k, ops_k, record_k = unpack(KEYS, 1, 8)
-local content_k, old_content_k, subject_k, old_subject_k, vectors_k = unpack(KEYS, 9, 13)
+local content_k, old_content_k, subject_k, old_subject_k, vectors_k, sources_k = unpack(KEYS, 9, 14)
 local op, keep_ms, incarnation, seen, id, expected = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 local old_content, old_subject, unique, reach, content, subject = ARGV[7], ARGV[8], ARGV[9] == '1', ARGV[10], ARGV[11], ARGV[12]
 local valid_from, created, ttl_ms, space, vector, without = ARGV[13], ARGV[14], ARGV[15], ARGV[21], ARGV[22], ARGV[23]
 local near = {}
-for i = 25, #ARGV do near[ARGV[i]] = KEYS[i - 11] end
+for i = 25, #ARGV do near[ARGV[i]] = KEYS[i - 10] end
 
 local repeated = path.answered(ops_k, op)
 if repeated then return {'OK', repeated} end
@@ -71,6 +71,8 @@ if old and from and not stays then
   if old.subject ~= subject then chain.neighbour(from, id, old.valid_from, place, 1) end
   for _, peer in ipairs(from.asked) do asked[#asked + 1] = peer end
 end
+-- What is left of a merged record ends here.
+local merged = row and not old and sources.of(sources_k, row, id, near, now, asked)
 if #asked > 0 then return {'MOVED', old and old.content or '', was, asked} end
 if line and stays then redis.call('ZCARD', subject_k) end
 if from and not old then redis.call('ZCARD', old_subject_k) end
@@ -78,6 +80,7 @@ if not fresh or ttl_ms ~= '' then
   redis.call('ZCARD', expiring_k)
   redis.call('HLEN', subjects_k)
 end
+if not fresh then redis.call('ZCARD', sources_k) end
 if not fresh or without == 'pend' then redis.call('SCARD', pending_k) end
 redis.call('XLEN', log_k)
 local keeps = old and vector == '' and without == 'keep'
@@ -165,6 +168,8 @@ if before and left and before.id == left.id then before = left end
 if before then chain.stop(before, valid_from, id) end
 chain.store(head, log_k, left)
 chain.store(head, log_k, before)
+if merged then sources.free(head, log_k, sources_k, order_k, row, merged, '', '') end
+if not fresh and not stays then redis.call('ZREM', sources_k, id) end
 if space ~= '' and not head.space then
   path.log(head, log_k, 'space', '', '0')
   redis.call('HSET', head_k, 'space', space)

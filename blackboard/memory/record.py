@@ -55,7 +55,7 @@ class Record:
     """One thing remembered, as it is stored now. Times are server time in µs.
 
     `version` counts the writes of this record from 1; `valid_until` and `superseded_by` are set when a newer record about
-    the same subject took its place. `embedded` says whether its vector is made. `duplicate` is set on the answer to a
+    the same subject, or a merged one, took its place. `embedded` says whether its vector is made. `duplicate` is set on the answer to a
     `remember` that found the same content there already, and stored nothing.
     """
 

@@ -25,8 +25,8 @@ def _script(name: str, *prelude: str, read_only: bool = False) -> Script:
     return Script("blackboard.memory", name, prelude=("blackboard.claims:guard.lua", *prelude), read_only=read_only)
 
 
-_PUT = _script("put.lua", "path.lua", "chain.lua", "sets.lua")
-_FORGET = _script("forget.lua", "path.lua", "chain.lua", "sets.lua")
+_PUT = _script("put.lua", "path.lua", "chain.lua", "sources.lua", "sets.lua")
+_FORGET = _script("forget.lua", "path.lua", "chain.lua", "sources.lua", "sets.lua")
 _VECTOR = _script("vector.lua", "path.lua", "sets.lua")
 _EXPIRED = _script("expired.lua", read_only=True)
 _COUNT = _script("count.lua", read_only=True)
@@ -103,7 +103,7 @@ class Records:
     async def forget(
         self, ids: Iterable[str], *, versions: Mapping[str, int] | None = None, expired: bool = False
     ) -> list[Forgotten]:
-        """Remove records, and tell which there were. What one had superseded is valid again.
+        """Remove records, and tell which there were. What one had superseded is valid again, and so is what it was merged of.
 
         With `versions`, one that has another version by now stays. With `expired`, only what is left of records whose time
         is over is removed (`expired` lists them): one that was remembered again meanwhile stays.

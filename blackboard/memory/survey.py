@@ -21,7 +21,7 @@ PAGE = 500
 
 @dataclass(slots=True)
 class Survey:
-    """What stands of a path. Rows by record id: `order` and `expiring` with their scores, `subjects` by subject.
+    """What stands of a path. Rows by record id: `order`, `expiring` and `sources` with their scores, `subjects` by subject.
 
     `about` maps the ids of records that expire to their subjects, `contents` digests to ids, `chunks` the chunks to whether
     they stay; `log` is what the log says, oldest first. `unreadable` are records that are not what was written.
@@ -33,6 +33,7 @@ class Survey:
     order: dict[str, int] = field(default_factory=dict[str, int])
     expiring: dict[str, int] = field(default_factory=dict[str, int])
     about: dict[str, str] = field(default_factory=dict[str, str])
+    sources: dict[str, int] = field(default_factory=dict[str, int])
     pending: set[str] = field(default_factory=set[str])
     contents: dict[str, str] = field(default_factory=dict[str, str])
     subjects: dict[str, dict[str, int]] = field(default_factory=dict[str, dict[str, int]])
@@ -50,13 +51,13 @@ class Survey:
             return None
         self, where, store = cls(head), records.keys, records.store
         names = [name async for name in _names(records)]
-        order, expiring, about, pending, chunks = await store.batch(
+        order, expiring, sources, about, pending, chunks = await store.batch(
             [
-                _scored(where.order), _scored(where.expiring), ("HGETALL", where.subjects),
+                _scored(where.order), _scored(where.expiring), _scored(where.sources), ("HGETALL", where.subjects),
                 ("SMEMBERS", where.pending), ("SMEMBERS", where.chunks),
             ]
         )  # fmt: skip
-        self.order, self.expiring = _scores(order), _scores(expiring)
+        self.order, self.expiring, self.sources = _scores(order), _scores(expiring), _scores(sources)
         self.about = {name.decode(): subject.decode() for name, subject in zip(about[::2], about[1::2], strict=True)}
         self.pending, self.registered = {one.decode() for one in pending}, {one.decode() for one in chunks}
         await self._read_records(

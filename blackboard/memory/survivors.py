@@ -106,7 +106,7 @@ class Search:
                 name = await primary.command("GET", key)
                 if name is not None and await self.survives(name.decode()):
                     self.found.append(key)
-            case "order" | "expiring" | "subject" | "subjects" | "pending":
+            case "order" | "expiring" | "sources" | "subject" | "subjects" | "pending":
                 await self._members(primary, SCANS.get(kind, "ZSCAN"), key)
             case "vectors":
                 await self._elements(primary, key)

@@ -112,7 +112,7 @@ class Put(_Write):
         digest = body.digest
         names = [
             *self._fixed(), where.content(digest), where.content(self.content or digest), self._about(body.subject),
-            self._about(self.subject), where.vectors, *self._near(),
+            self._about(self.subject), where.vectors, where.sources, *self._near(),
         ]  # fmt: skip
         args = [
             *self._told(keep_ms, known), "" if self.expected is None else self.expected, self.content, self.subject,
@@ -134,7 +134,7 @@ class Removal(_Write):
         """Spell the keys and arguments of forget.lua."""
         where = self.keys
         content = where.content(self.content) if self.content else where.record(self.id)
-        names = [*self._fixed(), content, self._about(self.subject), where.vectors, *self._near()]
+        names = [*self._fixed(), content, self._about(self.subject), where.vectors, where.sources, *self._near()]
         args = [*self._told(keep_ms, known), self.only, self.content, self.subject, self._reach, *self.near]
         return names, args
 

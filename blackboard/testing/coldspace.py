@@ -14,7 +14,7 @@ from blackboard.testing.contracts.thread import all_keys
 __all__ = ["Coldspace"]
 
 PERMANENT = {
-    "head", "log", "order", "expiring", "subjects", "pending", "vectors", "subject", "index", "chunks", "migration",
+    "head", "log", "order", "expiring", "subjects", "sources", "pending", "vectors", "subject", "index", "chunks", "migration",
     "forgetting", "receipts",
 }  # fmt: skip
 """What may stand at a path for ever. Records and chunks are judged one by one."""
