@@ -41,7 +41,8 @@ redis.call('SCARD', pending_k)
 redis.call('XLEN', log_k)
 
 redis.call('DEL', record_k)
-if old and redis.call('GET', content_k) == id then redis.call('DEL', content_k) end
+local unsaid = old and redis.call('GET', content_k) == id
+if unsaid then redis.call('DEL', content_k) end
 if line then chain.clear(line, id) end
 redis.call('ZREM', order_k, id)
 redis.call('ZREM', expiring_k, id)
@@ -53,13 +54,13 @@ local version = old and old.version or '0'
 local seq = path.log(head, log_k, 'forget', id, version)
 if left then chain.resume(left, id, old.valid_until, old.superseded_by) end
 chain.store(head, log_k, left)
-for _, source in ipairs(old and merged or {}) do
-  if source.content == content then
+local handed = old and subject == '' and old.superseded_by or ''
+for _, source in ipairs(merged) do
+  if unsaid and handed == '' and source.content == content then
     redis.call('SET', content_k, source.id)
     if source.expires ~= '' then redis.call('PEXPIREAT', content_k, source.expires) end
   end
 end
-local handed = old and subject == '' and old.superseded_by or ''
 sources.free(head, log_k, sources_k, order_k, row, merged, old and old.valid_until or '', handed)
 head.count = head.count - 1
 local answer = seq .. ' ' .. version .. ' ' .. (old and content or '')

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from blackboard.errors import RecordConflict, RecordMissing
+from blackboard.memory.consolidation import Group, Merged, Plan, Source
 from blackboard.memory.memory import Memory
 from blackboard.memory.new import New
 from blackboard.memory.paths import Paths
@@ -33,7 +34,8 @@ from blackboard.testing.remembered import Remembered, Trace
 __all__ = ["MemoryMachine"]
 
 T = TypeVar("T")
-IDS = st.sampled_from(["a", "b", "c", "имя {x}*"])
+MERGED = "the newest that was merged"
+IDS = st.sampled_from(["a", "b", "c", "имя {x}*", MERGED])
 TEXTS = st.sampled_from(["one", "two", "three"])
 SUBJECTS = st.sampled_from([None, "s", "s", "t"])
 TIMES = st.integers(1, 4)
@@ -50,7 +52,7 @@ WAYS = st.builds(Way, importance=st.sampled_from([0.0, 0.5, 1.0]), ttl=st.sample
 
 
 class MemoryMachine(RuleBasedStateMachine):
-    """One path on a real server: records with and without ids, subjects, updates, forgetting, expiry, replies that are lost."""
+    """One path on a real server: records with and without ids, subjects, updates, merging, forgetting, expiry, replies that are lost."""
 
     def __init__(self, url: str) -> None:
         super().__init__()
@@ -62,6 +64,7 @@ class MemoryMachine(RuleBasedStateMachine):
         self.records = Records(store, self.namespace, "a/b", MemoryNamespace())
         self.memory = Memory(self.records, Paths(store, self.namespace), None)
         self.model = Remembered()
+        self.merged: list[Merged] = []
         self.replayed: dict[str, int] = {}
         self.seen = 0
 
@@ -114,11 +117,12 @@ class MemoryMachine(RuleBasedStateMachine):
         else:
             self.agree(found, twin)
 
-    @rule(id=IDS, text=TEXTS, subject=SUBJECTS, at=TIMES, how=WAYS)
-    def say_under(self, id: str, text: str, subject: str | None, at: int, how: Way) -> None:
+    @rule(who=IDS, text=TEXTS, subject=SUBJECTS, at=TIMES, how=WAYS)
+    def say_under(self, who: str, text: str, subject: str | None, at: int, how: Way) -> None:
         """Remember something under an id, whatever it stood for."""
-        said = self.memory.remember(text, id=id, subject=subject, valid_from=at, **how)
-        self.agree(self.run(said), self.model.put(id, text, subject, at, **how))
+        name = self.named(who)
+        said = self.memory.remember(text, id=name, subject=subject, valid_from=at, **how)
+        self.agree(self.run(said), self.model.put(name, text, subject, at, **how))
 
     @rule(said=st.lists(st.tuples(TEXTS, SUBJECTS), min_size=2, max_size=6))
     def say_many(self, said: list[tuple[str, str | None]]) -> None:
@@ -131,38 +135,72 @@ class MemoryMachine(RuleBasedStateMachine):
             assert record.duplicate == (twin is not None)
             self.agree(record, twin or self.model.put(record.id, text, subject, 2))
 
-    @rule(id=IDS, text=st.none() | TEXTS, at=st.none() | TIMES, how=WAYS, behind=st.integers(0, 1))
-    def update(self, id: str, text: str | None, at: int | None, how: Way, behind: int) -> None:
+    @rule(who=IDS, text=st.none() | TEXTS, at=st.none() | TIMES, how=WAYS, behind=st.integers(0, 1))
+    def update(self, who: str, text: str | None, at: int | None, how: Way, behind: int) -> None:
         """Update a record with the version that it has, or with an older one."""
-        old = self.model.records.get(id)
+        name = self.named(who)
+        old = self.model.records.get(name)
         expected = max(1, (old.version if old else 1) - behind)
-        change = self.memory.update(id, expected=expected, what=text, valid_from=at, **how)
+        change = self.memory.update(name, expected=expected, what=text, valid_from=at, **how)
         if old is None or old.version != expected:
             with pytest.raises(RecordMissing if old is None else RecordConflict):
                 self.run(change)
             return
         done = self.run(change)
         moved = old.valid_from if at is None else at
-        self.agree(done, self.model.put(id, text or old.text, old.subject, moved, **how))
+        self.agree(done, self.model.put(name, text or old.text, old.subject, moved, **how))
 
     @rule(id=IDS, at=st.integers(0, 20))
     def forget(self, id: str, at: int) -> None:
         """Forget a record, of one's own id or another."""
         known = sorted(self.model.records)
-        name = known[at % len(known)] if known and at % 2 else id
+        name = known[at % len(known)] if known and at % 2 else self.named(id)
         gone = self.run(self.records.forget([name]))
         old = self.model.forget(name)
         assert [(one.id, one.version) for one in gone] == ([] if old is None else [(name, old.version)])
 
-    @rule(id=IDS, text=TEXTS, subject=SUBJECTS, at=TIMES, sweep=st.booleans())
-    def expire(self, id: str, text: str, subject: str | None, at: int, *, sweep: bool) -> None:
+    @rule(who=IDS, text=TEXTS, subject=SUBJECTS, at=TIMES, sweep=st.booleans())
+    def expire(self, who: str, text: str, subject: str | None, at: int, *, sweep: bool) -> None:
         """Remember something for a moment, and let that pass."""
-        self.run(self.memory.remember(text, id=id, subject=subject, valid_from=at, ttl=0.001))
-        self.model.put(id, text, subject, at)
-        self.run(self._passed(id))
-        self.model.expire(id)
+        name = self.named(who)
+        self.run(self.memory.remember(text, id=name, subject=subject, valid_from=at, ttl=0.001))
+        self.model.put(name, text, subject, at)
+        self.run(self._passed(name))
+        self.model.expire(name)
         if sweep:
             self.run(self._swept())
+
+    @rule(text=TEXTS, at=st.integers(0, 7), size=st.integers(1, 3))
+    def merge(self, text: str, at: int, size: int) -> None:
+        """Let one record stand for some that are current."""
+        free = [one for one in self.model.records.values() if one.subject is None and one.superseded_by is None]
+        chosen = sorted(free, key=lambda one: one.first)[at % 4 :][:size]
+        if not chosen:
+            return
+        group = Group(tuple(Source(one.id, one.version, one.text) for one in chosen), text, 1.0)
+        done = self.run(self.memory.apply(Plan(self.records.path, (group,), len(free))))
+        if done.skipped:  # the same at the same versions was merged before, and is there or not cleared away
+            assert tuple(one.id for one in chosen) in {merged.sources for merged in self.merged}
+            return
+        (merged,) = done.merged
+        self.merged.append(merged)
+        record = self.run(self.memory.get(merged.id))
+        assert record is not None
+        most, ends = max(one.importance for one in chosen), all(one.ends for one in chosen)
+        self.agree(
+            record, self.model.merge(merged.id, text, record.valid_from, merged.sources, importance=most, ends=ends)
+        )
+
+    @rule(at=st.integers(0, 3))
+    def undo(self, at: int) -> None:
+        """Take a merged record apart, whatever has become of it."""
+        if self.merged:
+            merged = self.merged[-1 - at % len(self.merged)]
+            assert self.run(self.memory.undo(merged)) == self.model.undo(merged.id, merged.sources)
+
+    def named(self, id: str) -> str:
+        """Name the newest merged record where that is meant; an id of one's own where there is none."""
+        return self.merged[-1].id if id == MERGED and self.merged else id
 
     @invariant()
     def everything_agrees(self) -> None:
@@ -236,5 +274,7 @@ class MemoryMachine(RuleBasedStateMachine):
     async def _swept(self) -> None:
         overdue = await self.records.expired()
         gone = await self.records.forget(overdue, expired=True)
+        for name in overdue:
+            self.model.clear(name)
         assert sorted(one.id for one in gone) == sorted(overdue)
         assert await self.records.expired() == []
