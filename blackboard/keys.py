@@ -15,28 +15,10 @@ from urllib.parse import quote, unquote
 from blackboard.errors import ConfigError
 
 __all__ = [
-    "EPOCH",
-    "LONGEST_ID",
-    "PATH_SEPARATOR",
-    "SHARDS",
-    "ArtifactKeys",
-    "CacheKeys",
-    "PathKeys",
-    "ThreadKeys",
-    "artifacts",
-    "caches",
-    "check_id",
-    "children",
-    "decode",
-    "effect",
-    "encode",
-    "path_segments",
-    "path_text",
-    "sequence_id",
-    "shard",
-    "threads",
-    "tops",
-]
+    "EPOCH", "LONGEST_ID", "PATH_SEPARATOR", "SHARDS", "ArtifactKeys", "CacheKeys", "PathKeys", "ThreadKeys",
+    "artifacts", "caches", "check_id", "children", "decode", "effect", "encode", "path_segments", "path_text",
+    "sequence_id", "shard", "threads", "tops",
+]  # fmt: skip
 
 LONGEST_ID = 1024
 """Longest id in bytes of UTF-8."""
@@ -378,8 +360,17 @@ class PathKeys:
         return f"{self.prefix}:record:{encode(record, 'record id')}"
 
     def content(self, digest: str) -> str:
-        """String: the id of the record with this content; expires with it."""
+        """String: the id of the one record without a subject that has this content; expires with it."""
         return f"{self.prefix}:content:{digest}"
+
+    def same(self, digest: str) -> str:
+        """Sorted set: ids of several records without a subject that have this content, by the seq of their first write."""
+        return f"{self.prefix}:same:{digest}"
+
+    @property
+    def contents(self) -> str:
+        """Hash: by id what a record with an expiry says, where others say the same, so that its row is found when its time is over."""
+        return f"{self.prefix}:contents"
 
     def subject(self, subject: str) -> str:
         """Sorted set: ids of the records about a subject, by valid_from in µs; it goes with the last row."""

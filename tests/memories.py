@@ -25,8 +25,9 @@ async def remembered(board: Blackboard) -> None:
     assert not (await memory.records.put(Body("without a vector", id=uuid4().hex))).embedded
     assert await memory.snapshot() is not None
     notes = board.memory("acme/notes")
+    await notes.remember_all([New("for a day", id="brief", ttl="1d"), New("for a day", id="lasting")])
     await notes.remember_all(["The invoice of May is due", "The invoice of May is due."])
-    assert len((await notes.apply(await notes.consolidate())).merged) == 1
+    assert len((await notes.apply(await notes.consolidate())).merged) == 2
     await claim(Place(board.store, memory.records.namespace, memory.records.path))
 
 

@@ -52,6 +52,12 @@ function chain.neighbour(line, id, score, rank, step)
   end
 end
 
+-- Finds the last record there is, which alone is not superseded.
+function chain.last(line)
+  local score = redis.call('ZREVRANGE', line.key, 0, 0, 'WITHSCORES')[2]
+  return score and chain.neighbour(line, '', score, math.huge, -1)
+end
+
 -- What the record says stops at a time, because of another one that is valid from there; only what it said until then is cut off.
 function chain.stop(record, valid_until, superseded_by)
   if record.valid_until == '' or tonumber(record.valid_until) > tonumber(valid_until) then

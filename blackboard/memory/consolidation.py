@@ -23,7 +23,7 @@ from blackboard.store.script import Script
 
 __all__ = ["Applied", "Group", "Merge", "Merged", "Plan", "Source", "apply", "plan", "undo"]
 
-_PRELUDE = ("blackboard.claims:guard.lua", "path.lua", "chain.lua", "sources.lua", "sets.lua")
+_PRELUDE = ("blackboard.claims:guard.lua", "path.lua", "chain.lua", "said.lua", "sources.lua", "sets.lua")
 MERGE, PART = (Script("blackboard.memory", name, prelude=_PRELUDE) for name in ("merge.lua", "part.lua"))
 
 VECTORS = 0.92
@@ -140,13 +140,14 @@ async def undo(records: Records, merged: Merged) -> int:
     (stands,) = await records.fetch([merged.id])
     if stands is None:
         return 0
-    fixed = [where.head, where.log, where.order, where.ops, where.record(merged.id), where.content(stands.content)]
+    fixed = [where.head, where.log, where.order, where.expiring, where.ops, where.record(merged.id)]
+    fixed += [where.content(stands.content), where.same(stands.content), where.contents, where.sources]
     sources = [*merged.sources]
     reply: Sequence[Any] = (b"MORE", ())
     async with tend(Place(store, records.namespace, records.path)) as lease:
         for _ in range(ROUNDS):
             sources += [one.decode() for one in reply[1]]
-            names = [*fixed, where.sources, *(where.record(one) for one in sources)]
+            names = [*fixed, *(where.record(one) for one in sources)]
             args = [*records.shown(), lease.fence, merged.id, stands.content, *sources]
             reply = await store.call(PART, names, args)
             if reply[0] != b"MORE":
@@ -187,7 +188,15 @@ async def _put_together(
     if records.mentions is not None:
         await records.mentions.enter(name, body)
     fixed = [where.head, where.log, where.order, where.expiring, where.pending, where.ops]
-    names = [*fixed, where.record(name), where.content(body.digest), where.vectors, where.sources]
+    names = [
+        *fixed,
+        where.record(name),
+        where.content(body.digest),
+        where.same(body.digest),
+        where.contents,
+        where.vectors,
+        where.sources,
+    ]
     names += [where.record(one.id) for one in group.sources]
     told: list[Any] = [part for source in group.sources for part in (source.id, source.version)]
     pend = "1" if embedder is not None and body.vector is None else ""

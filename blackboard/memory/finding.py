@@ -8,7 +8,7 @@ from typing import Literal
 
 from blackboard.memory.record import Token
 
-__all__ = ["Finding", "Report"]
+__all__ = ["Finding", "Report", "Where"]
 
 Where = Literal[
     "record",
@@ -18,6 +18,8 @@ Where = Literal[
     "subjects",
     "pending",
     "content",
+    "same",
+    "contents",
     "subject",
     "superseded",
     "sources",

@@ -1,18 +1,18 @@
 -- Remove one record and all that finds it; what it had superseded is valid again, and so is what it was merged of.
--- KEYS: head, log, order, expiring, subjects, pending, ops, record, content, subject, vectors, sources, near...
+-- KEYS: head, log, order, expiring, subjects, pending, ops, record, content, same, subject, vectors, sources, contents, near...
 -- ARGV: op, keep_ms, incarnation, seq, id, only, content, subject, reach, near...
 -- Returns: {"OK", answer} | {"MOVED", content, subject, ids} | {"NONE"} | {"TOOLATE"} | {"REGRESSED", what}
--- luacheck: read globals guard path chain sets sources
+-- luacheck: read globals guard path chain said sets sources
 --
 -- only is '' for whatever stands, a version for that one, 'expired' for what is left of a record whose time is over.
 -- answer is "<seq> <version> <content>"; version 0 and no content of an expired one.
 
 local head_k, log_k, order_k, expiring_k, subjects_k, pending_k = unpack(KEYS, 1, 6)
-local ops_k, record_k, content_k, subject_k, vectors_k, sources_k = unpack(KEYS, 7, 12)
+local ops_k, record_k, content_k, same_k, subject_k, vectors_k, sources_k, contents_k = unpack(KEYS, 7, 14)
 local op, keep_ms, incarnation, seen, id, only = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 local content, subject = ARGV[7], ARGV[8]
 local near = {}
-for i = 10, #ARGV do near[ARGV[i]] = KEYS[i + 3] end
+for i = 10, #ARGV do near[ARGV[i]] = KEYS[i + 5] end
 
 local repeated = path.answered(ops_k, op)
 if repeated then return {'OK', repeated} end
@@ -24,7 +24,8 @@ local row = redis.call('ZSCORE', order_k, id)
 local old = path.record(record_k, now)
 if not row or (old == nil) ~= (only == 'expired') or old and only ~= '' and only ~= old.version then return {'NONE'} end
 local was = old and old.subject or redis.call('HGET', subjects_k, id) or ''
-if old and old.content ~= content or was ~= subject then return {'MOVED', old and old.content or '', was, {}} end
+local spoke = old and old.content or redis.call('HGET', contents_k, id) or ''
+if spoke ~= content or was ~= subject then return {'MOVED', spoke, was, {}} end
 local line, left
 local asked = {}
 local merged = sources.of(sources_k, row, id, near, now, asked)
@@ -34,15 +35,15 @@ if old and line then
   chain.neighbour(line, id, old.valid_from, tonumber(row), 1)
   for _, peer in ipairs(line.asked) do asked[#asked + 1] = peer end
 end
-if #asked > 0 then return {'MOVED', old and content or '', subject, asked} end
+if #asked > 0 then return {'MOVED', content, subject, asked} end
 if line and not old then redis.call('ZCARD', subject_k) end
 redis.call('ZCARD', expiring_k)
 redis.call('SCARD', pending_k)
 redis.call('XLEN', log_k)
 
 redis.call('DEL', record_k)
-local unsaid = old and redis.call('GET', content_k) == id
-if unsaid then redis.call('DEL', content_k) end
+local same = said.of(content, content_k, same_k, contents_k, order_k, expiring_k)
+if content ~= '' then said.leave(same, id) end
 if line then chain.clear(line, id) end
 redis.call('ZREM', order_k, id)
 redis.call('ZREM', expiring_k, id)
@@ -56,10 +57,7 @@ if left then chain.resume(left, id, old.valid_until, old.superseded_by) end
 chain.store(head, log_k, left)
 local handed = old and subject == '' and old.superseded_by or ''
 for _, source in ipairs(merged) do
-  if unsaid and handed == '' and source.content == content then
-    redis.call('SET', content_k, source.id)
-    if source.expires ~= '' then redis.call('PEXPIREAT', content_k, source.expires) end
-  end
+  if source.content == content then said.enter(same, source.id) end
 end
 sources.free(head, log_k, sources_k, order_k, row, merged, old and old.valid_until or '', handed)
 head.count = head.count - 1

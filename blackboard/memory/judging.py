@@ -9,7 +9,7 @@ import numpy as np
 
 from blackboard.errors import CorruptValue
 from blackboard.memory.embedder import Space, unpack
-from blackboard.memory.finding import Finding
+from blackboard.memory.finding import Finding, Where
 from blackboard.memory.frame import Frame
 from blackboard.memory.pointer import Pointer
 from blackboard.memory.sets import Element
@@ -30,6 +30,7 @@ def against_rows(survey: Survey) -> Iterator[Finding]:
     yield from _expiring(survey)
     yield from _about(survey)
     yield from _contents(survey)
+    yield from _said(survey)
     yield from _subjects(survey)
     yield from _sources(survey)
     yield from _log(survey)
@@ -77,15 +78,33 @@ def _about(survey: Survey) -> Iterator[Finding]:
 
 
 def _contents(survey: Survey) -> Iterator[Finding]:
-    for digest, name in survey.contents.items():
+    rows: list[tuple[Where, str, str]] = [("content", digest, name) for digest, name in survey.contents.items()]
+    rows += [("same", digest, name) for digest, names in survey.same.items() for name in names]
+    for where, digest, name in rows:
         row = survey.records.get(name)
         if row is None and name not in survey.unreadable and not survey.due(name):
-            yield Finding("content", "orphaned", name, digest)
+            yield Finding(where, "orphaned", name, digest)
         elif row is not None and row.content != digest:
-            yield Finding("content", "mismatched", name, digest)
+            yield Finding(where, "mismatched", name, digest)
+    entered = {(digest, name) for _, digest, name in rows}
     for name, row in survey.records.items():
-        if row.content not in survey.contents:
+        if row.record.subject is None and (row.content, name) not in entered:
             yield Finding("content", "missing", name, "an exact duplicate would not be recognised")
+
+
+def _said(survey: Survey) -> Iterator[Finding]:
+    """Judge by what a sweep finds what a record has said whose time is over, where others say the same."""
+    for name, digest in survey.said.items():
+        row = survey.records.get(name)
+        if row is None and name not in survey.order and name not in survey.unreadable:
+            yield Finding("contents", "orphaned", name, "the record is gone")
+        elif row is not None and (row.record.expires is None or name not in survey.same.get(digest, {})):
+            yield Finding(
+                "contents", "mismatched", name, f"{digest}, but it is not among several that say so, or does not expire"
+            )
+    for name, row in survey.records.items():
+        if row.record.expires is not None and name in survey.same.get(row.content, {}) and name not in survey.said:
+            yield Finding("contents", "missing", name, "a sweep would not find its row among those that say the same")
 
 
 def _subjects(survey: Survey) -> Iterator[Finding]:

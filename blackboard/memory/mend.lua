@@ -1,12 +1,12 @@
 -- Derive anew what finds a record from the record, and log it if the log does not know of it.
--- KEYS: head, log, order, expiring, subjects, pending, record, content, subject, sources
+-- KEYS: head, log, order, expiring, subjects, pending, record, content, subject, sources, same, contents
 -- ARGV: id, version, content, subject, superseded_by
 -- Returns: {"OK"} | {"MOVED"}
--- luacheck: read globals guard path chain sources
+-- luacheck: read globals guard path chain said sources
 --
 -- A record without a subject that is superseded by what is not there is current again.
 local head_k, log_k, order_k, expiring_k, subjects_k = unpack(KEYS, 1, 5)
-local pending_k, record_k, content_k, subject_k, sources_k = unpack(KEYS, 6, 10)
+local pending_k, record_k, content_k, subject_k, sources_k, same_k, contents_k = unpack(KEYS, 6, 12)
 local id, version, content, subject, superseded_by = unpack(ARGV)
 local now = guard.now()
 local head, refused = path.head(head_k, '', now, '', '0')
@@ -30,7 +30,6 @@ end
 if path.vid(head, record) ~= '' then
   redis.call('SREM', pending_k, id)
 end
-redis.call('SET', content_k, id, 'NX')
 if subject ~= '' then
   redis.call('ZADD', subject_k, record.valid_from, id)
   redis.call('PERSIST', subject_k)
@@ -45,10 +44,9 @@ if record.expires == '' then
 else
   redis.call('ZADD', expiring_k, record.expires, id)
   redis.call('PEXPIREAT', record_k, record.expires)
-  if redis.call('GET', content_k) == id then
-    redis.call('PEXPIREAT', content_k, record.expires)
-  end
 end
+redis.call('HDEL', contents_k, id)
+if subject == '' then said.enter(said.of(content, content_k, same_k, contents_k, order_k, expiring_k), id) end
 if subject == '' and not sources.enter(sources_k, order_k, id, superseded_by) and superseded_by ~= '' then
   record.id, record.valid_until, record.superseded_by, record.moved = id, '', '', true
   chain.store(head, log_k, record)

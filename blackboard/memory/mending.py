@@ -20,7 +20,9 @@ from blackboard.telemetry import logger
 __all__ = ["mended"]
 
 MEND = Script(
-    "blackboard.memory", "mend.lua", prelude=("blackboard.claims:guard.lua", "path.lua", "chain.lua", "sources.lua")
+    "blackboard.memory",
+    "mend.lua",
+    prelude=("blackboard.claims:guard.lua", "path.lua", "chain.lua", "said.lua", "sources.lua"),
 )
 ORPHAN = Script("blackboard.memory", "orphan.lua")
 RECOUNT = Script("blackboard.memory", "recount.lua")
@@ -59,9 +61,9 @@ async def _row(records: Records, survey: Survey, finding: Finding) -> bool:
             return True
         case Finding("order", "orphaned"):
             return bool(await records.forget([finding.name], expired=True))
-        case Finding("expiring" | "subjects" | "pending" | "content" | "subject" | "sources", "orphaned") | Finding(
-            "content", "mismatched"
-        ):
+        case Finding(
+            "expiring" | "subjects" | "pending" | "content" | "same" | "contents" | "subject" | "sources", "orphaned"
+        ) | Finding("content" | "same", "mismatched"):
             return await _unlinked(records, finding)
         case Finding("vectors"):
             return await _entered(records, survey, finding)
@@ -73,8 +75,10 @@ def _incomplete(finding: Finding) -> str:
     """Name the record from which what was found is to be derived anew; empty if that is not how it is mended."""
     match finding:
         case (
-            Finding("order" | "expiring" | "subjects" | "content" | "subject" | "sources" | "log", "missing")
-            | Finding("expiring" | "subjects" | "subject" | "sources", "mismatched")
+            Finding(
+                "order" | "expiring" | "subjects" | "content" | "contents" | "subject" | "sources" | "log", "missing"
+            )
+            | Finding("expiring" | "subjects" | "contents" | "subject" | "sources", "mismatched")
             | Finding("superseded", "orphaned")
         ):
             return finding.name
@@ -90,6 +94,7 @@ async def _derived(records: Records, survey: Survey, name: str) -> bool:
     asked = (
         where.head, where.log, where.order, where.expiring, where.subjects, where.pending, where.record(name),
         where.content(stored.content), where.subject(subject) if subject else where.record(name), where.sources,
+        where.same(stored.content), where.contents,
     )  # fmt: skip
     told = (name, stored.record.version, stored.content, subject or "", stored.record.superseded_by or "")
     reply = await records.store.call(MEND, asked, told)
@@ -103,6 +108,8 @@ async def _unlinked(records: Records, finding: Finding) -> bool:
         "subjects": (where.subjects, "hash", "version", ""),
         "pending": (where.pending, "set", "pend", ""),
         "content": (where.content(finding.detail), "string", "content", finding.detail),
+        "same": (where.same(finding.detail), "zset", "content", finding.detail),
+        "contents": (where.contents, "hash", "version", ""),
         "sources": (where.sources, "zset", "version", ""),
         "subject": (where.subject(finding.detail), "zset", "subject", finding.detail),
     }[finding.where]

@@ -1,9 +1,9 @@
 -- Store one record: everything is checked, then the record, then what finds it, then the head.
--- KEYS: head, log, order, expiring, subjects, pending, ops, record, content, old_content, subject, old_subject, vectors, sources, near...
+-- KEYS: head, log, order, expiring, subjects, pending, ops, record, content, same, old_content, old_same, subject, old_subject, vectors, sources, contents, near...
 -- ARGV: op, keep_ms, incarnation, seq, id, expected, old_content, old_subject, unique, reach, record..., near...
 -- Returns: {"OK", answer} | {"DUP", incarnation, id, fields, space} | {"MOVED", content, subject, ids} | {"SPACE", space} | {"CONFLICT", version}
 --   | {"ABSENT"} | {"TOOLATE"} | {"REGRESSED", what}
--- luacheck: read globals guard path chain sets sources
+-- luacheck: read globals guard path chain said sets sources
 --
 -- expected is the version that is replaced, '0' if none may stand, '' for whatever does.
 -- record... is content, subject, valid_from, created, ttl_ms, text, value, metadata, importance, pinned, space, vector, without,
@@ -14,12 +14,13 @@
 -- incarnation, seq, version, vid, now, created, valid_from, expires, valid_until, and superseded_by, which is the rest.
 
 local head_k, log_k, order_k, expiring_k, subjects_k, pending_k, ops_k, record_k = unpack(KEYS, 1, 8)
-local content_k, old_content_k, subject_k, old_subject_k, vectors_k, sources_k = unpack(KEYS, 9, 14)
+local content_k, same_k, old_content_k, old_same_k = unpack(KEYS, 9, 12)
+local subject_k, old_subject_k, vectors_k, sources_k, contents_k = unpack(KEYS, 13, 17)
 local op, keep_ms, incarnation, seen, id, expected = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 local old_content, old_subject, unique, reach, content, subject = ARGV[7], ARGV[8], ARGV[9] == '1', ARGV[10], ARGV[11], ARGV[12]
 local valid_from, created, ttl_ms, space, vector, without = ARGV[13], ARGV[14], ARGV[15], ARGV[21], ARGV[22], ARGV[23]
 local near = {}
-for i = 25, #ARGV do near[ARGV[i]] = KEYS[i - 10] end
+for i = 25, #ARGV do near[ARGV[i]] = KEYS[i - 7] end
 
 local repeated = path.answered(ops_k, op)
 if repeated then return {'OK', repeated} end
@@ -36,21 +37,20 @@ end
 local row = redis.call('ZSCORE', order_k, id)
 local fresh = not old and not row
 local was = old and old.subject or row and redis.call('HGET', subjects_k, id) or ''
-if old and old.content ~= old_content or not fresh and was ~= old_subject then
-  return {'MOVED', old and old.content or '', was, {}}
-end
+local spoke = old and old.content or row and redis.call('HGET', contents_k, id) or ''
+if spoke ~= '' and spoke ~= old_content or not fresh and was ~= old_subject then return {'MOVED', spoke, was, {}} end
 
-local asked = {}
-if unique then
-  local twin = redis.call('GET', content_k)
-  if twin and not near[twin] then
-    asked[1] = twin
-  elseif twin then
-    local stands = path.record(near[twin], now)
-    if stands and stands.content == content and stands.superseded_by == '' then
-      return {'DUP', head.incarnation, twin, redis.call('HGETALL', near[twin]), head.space or ''}
-    end
-  end
+-- Who says the same already: about a subject it can be the last one alone.
+local asked, line, twin = {}, nil, nil
+local same = said.of(content, content_k, same_k, contents_k, order_k, expiring_k)
+if subject ~= '' then line = chain.of(subject, subject_k, order_k, near, reach, now) end
+if unique and line then
+  twin = chain.last(line)
+elseif unique then
+  twin = said.first(same, near, now, reach, asked)
+end
+if twin and twin.content == content and twin.superseded_by == '' then
+  return {'DUP', head.incarnation, twin.id, redis.call('HGETALL', twin.key), head.space or ''}
 end
 if space ~= '' and head.space and head.space ~= space then return {'SPACE', head.space} end
 
@@ -58,8 +58,7 @@ if space ~= '' and head.space and head.space ~= space then return {'SPACE', head
 if valid_from == '' then valid_from = guard.text(now) end
 local place = old and row and tonumber(row) or head.seq + 1
 local stays = old and old.subject == subject and old.valid_from == valid_from
-local line, before, after, from, left
-if subject ~= '' then line = chain.of(subject, subject_k, order_k, near, reach, now) end
+local before, after, from, left
 if was ~= '' then from = chain.of(was, old_subject_k, order_k, near, reach, now) end
 if line and not stays then
   before = chain.neighbour(line, id, valid_from, place, -1)
@@ -73,14 +72,17 @@ if old and from and not stays then
 end
 -- What is left of a merged record ends here.
 local merged = row and not old and sources.of(sources_k, row, id, near, now, asked)
-if #asked > 0 then return {'MOVED', old and old.content or '', was, asked} end
+if #asked > 0 then return {'MOVED', spoke, was, asked} end
 if line and stays then redis.call('ZCARD', subject_k) end
 if from and not old then redis.call('ZCARD', old_subject_k) end
 if not fresh or ttl_ms ~= '' then
   redis.call('ZCARD', expiring_k)
   redis.call('HLEN', subjects_k)
 end
-if not fresh then redis.call('ZCARD', sources_k) end
+if not fresh then
+  redis.call('ZCARD', sources_k)
+  redis.call('HLEN', contents_k)
+end
 if not fresh or without == 'pend' then redis.call('SCARD', pending_k) end
 redis.call('XLEN', log_k)
 local keeps = old and vector == '' and without == 'keep'
@@ -139,8 +141,6 @@ if old and #absent > 0 then redis.call('HDEL', record_k, unpack(absent)) end
 if outdated then redis.call('HDEL', record_k, 'next', 'next_of', 'next_vid') end
 
 -- What finds it.
-if old and old_content ~= content and redis.call('GET', old_content_k) == id then redis.call('DEL', old_content_k) end
-redis.call('SET', content_k, id)
 if not old then redis.call('ZADD', order_k, seq, id) end
 if not row then head.count = head.count + 1 end
 if expires == '' and not fresh then
@@ -148,9 +148,10 @@ if expires == '' and not fresh then
   redis.call('ZREM', expiring_k, id)
 elseif expires ~= '' then
   redis.call('PEXPIREAT', record_k, expires)
-  redis.call('PEXPIREAT', content_k, expires)
   redis.call('ZADD', expiring_k, expires, id)
 end
+if spoke ~= '' and spoke ~= content then said.leave(said.of(spoke, old_content_k, old_same_k, contents_k), id) end
+if subject == '' then said.enter(same, id) end
 if expires ~= '' and subject ~= '' then
   redis.call('HSET', subjects_k, id, subject)
 elseif not fresh then

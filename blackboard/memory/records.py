@@ -25,8 +25,8 @@ def _script(name: str, *prelude: str, read_only: bool = False) -> Script:
     return Script("blackboard.memory", name, prelude=("blackboard.claims:guard.lua", *prelude), read_only=read_only)
 
 
-_PUT = _script("put.lua", "path.lua", "chain.lua", "sources.lua", "sets.lua")
-_FORGET = _script("forget.lua", "path.lua", "chain.lua", "sources.lua", "sets.lua")
+_PUT = _script("put.lua", "path.lua", "chain.lua", "said.lua", "sources.lua", "sets.lua")
+_FORGET = _script("forget.lua", "path.lua", "chain.lua", "said.lua", "sources.lua", "sets.lua")
 _VECTOR = _script("vector.lua", "path.lua", "sets.lua")
 _EXPIRED = _script("expired.lua", read_only=True)
 _COUNT = _script("count.lua", read_only=True)
@@ -274,12 +274,15 @@ class Records:
         return replies
 
     async def _marks(self, ids: Sequence[str]) -> list[tuple[str, str]]:
-        """Read the content and subject of records, and of those whose time is over the subject that their rows are under."""
-        reads = [("HMGET", self.keys.record(one), "content", "subject") for one in ids]
-        left, *replies = await self._looked([("HMGET", self.keys.subjects, *ids), *reads])
+        """Read the content and subject of records, and of those whose time is over what their rows are under."""
+        where = self.keys
+        reads = [("HMGET", where.record(one), "content", "subject") for one in ids]
+        said, left, *replies = await self._looked(
+            [("HMGET", where.contents, *ids), ("HMGET", where.subjects, *ids), *reads]
+        )
         return [
-            (_word(content), _word(subject if content else under))
-            for (content, subject), under in zip(replies, left, strict=True)
+            (_word(content or spoke), _word(subject if content else under))
+            for (content, subject), spoke, under in zip(replies, said, left, strict=True)
         ]
 
     async def _read(self, ids: Sequence[str], vectors: bool, space: str | None) -> list[Stored | None]:

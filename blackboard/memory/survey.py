@@ -23,7 +23,8 @@ PAGE = 500
 class Survey:
     """What stands of a path. Rows by record id: `order`, `expiring` and `sources` with their scores, `subjects` by subject.
 
-    `about` maps the ids of records that expire to their subjects, `contents` digests to ids, `chunks` the chunks to whether
+    `about` maps the ids of records that expire to their subjects, `said` to what they say, `contents` digests to ids, `same` to
+    several, `chunks` the chunks to whether
     they stay; `log` is what the log says, oldest first. `unreadable` are records that are not what was written.
     """
 
@@ -36,6 +37,8 @@ class Survey:
     sources: dict[str, int] = field(default_factory=dict[str, int])
     pending: set[str] = field(default_factory=set[str])
     contents: dict[str, str] = field(default_factory=dict[str, str])
+    same: dict[str, dict[str, int]] = field(default_factory=dict[str, dict[str, int]])
+    said: dict[str, str] = field(default_factory=dict[str, str])
     subjects: dict[str, dict[str, int]] = field(default_factory=dict[str, dict[str, int]])
     chunks: dict[str, bool] = field(default_factory=dict[str, bool])
     registered: set[str] = field(default_factory=set[str])
@@ -51,14 +54,14 @@ class Survey:
             return None
         self, where, store = cls(head), records.keys, records.store
         names = [name async for name in _names(records)]
-        order, expiring, sources, about, pending, chunks = await store.batch(
+        order, expiring, sources, about, told, pending, chunks = await store.batch(
             [
-                _scored(where.order), _scored(where.expiring), _scored(where.sources), ("HGETALL", where.subjects),
+                _scored(where.order), _scored(where.expiring), _scored(where.sources), ("HGETALL", where.subjects), ("HGETALL", where.contents),
                 ("SMEMBERS", where.pending), ("SMEMBERS", where.chunks),
             ]
         )  # fmt: skip
         self.order, self.expiring, self.sources = _scores(order), _scores(expiring), _scores(sources)
-        self.about = {name.decode(): subject.decode() for name, subject in zip(about[::2], about[1::2], strict=True)}
+        self.about, self.said = _words(about), _words(told)
         self.pending, self.registered = {one.decode() for one in pending}, {one.decode() for one in chunks}
         await self._read_records(
             records, sorted({*_under(names, "record:"), *self.order, *self.expiring, *self.pending})
@@ -95,6 +98,9 @@ class Survey:
         self.contents = {
             digest: owner.decode() for digest, owner in zip(digests, owners, strict=True) if owner is not None
         }
+        shared = _under(names, "same:")
+        rows = await _each(records, [_scored(where.same(digest)) for digest in shared])
+        self.same = {digest: _scores(found) for digest, found in zip(shared, rows, strict=True)}
         subjects = _under(names, "subject:")
         rows = await _each(records, [_scored(where.subject(subject)) for subject in subjects])
         self.subjects = {subject: _scores(found) for subject, found in zip(subjects, rows, strict=True)}
@@ -130,6 +136,10 @@ def _under(names: Sequence[str], kind: str) -> list[str]:
 
 def _scored(key: str) -> tuple[str, ...]:
     return ("ZRANGEBYSCORE", key, "-inf", "+inf", "WITHSCORES")
+
+
+def _words(reply: Sequence[bytes]) -> dict[str, str]:
+    return {name.decode(): word.decode() for name, word in zip(reply[::2], reply[1::2], strict=True)}
 
 
 def _scores(reply: Sequence[bytes]) -> dict[str, int]:

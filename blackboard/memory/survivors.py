@@ -18,7 +18,7 @@ __all__ = ["Survivors", "look"]
 PAGE = 1000
 """Keys, or members of a key, that are looked at in one round trip."""
 
-SCANS = {"pending": "SSCAN", "subjects": "HSCAN"}
+SCANS = {"pending": "SSCAN", "subjects": "HSCAN", "contents": "HSCAN"}
 """The command that goes over the ids of a key, where that is no sorted set."""
 
 
@@ -106,7 +106,7 @@ class Search:
                 name = await primary.command("GET", key)
                 if name is not None and await self.survives(name.decode()):
                     self.found.append(key)
-            case "order" | "expiring" | "sources" | "subject" | "subjects" | "pending":
+            case "order" | "expiring" | "sources" | "same" | "contents" | "subject" | "subjects" | "pending":
                 await self._members(primary, SCANS.get(kind, "ZSCAN"), key)
             case "vectors":
                 await self._elements(primary, key)

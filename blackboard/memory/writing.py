@@ -111,8 +111,9 @@ class Put(_Write):
         body, where = self.body, self.keys
         digest = body.digest
         names = [
-            *self._fixed(), where.content(digest), where.content(self.content or digest), self._about(body.subject),
-            self._about(self.subject), where.vectors, where.sources, *self._near(),
+            *self._fixed(), where.content(digest), where.same(digest), where.content(self.content or digest),
+            where.same(self.content or digest), self._about(body.subject), self._about(self.subject), where.vectors,
+            where.sources, where.contents, *self._near(),
         ]  # fmt: skip
         args = [
             *self._told(keep_ms, known), "" if self.expected is None else self.expected, self.content, self.subject,
@@ -133,8 +134,10 @@ class Removal(_Write):
     def call(self, keep_ms: int, known: Token | None) -> Call:
         """Spell the keys and arguments of forget.lua."""
         where = self.keys
-        content = where.content(self.content) if self.content else where.record(self.id)
-        names = [*self._fixed(), content, self._about(self.subject), where.vectors, where.sources, *self._near()]
+        none = where.record(self.id)
+        content, same = (where.content(self.content), where.same(self.content)) if self.content else (none, none)
+        names = [*self._fixed(), content, same, self._about(self.subject), where.vectors, where.sources, where.contents]
+        names += self._near()
         args = [*self._told(keep_ms, known), self.only, self.content, self.subject, self._reach, *self.near]
         return names, args
 

@@ -14,7 +14,7 @@ from blackboard.testing.contracts.thread import all_keys
 __all__ = ["Coldspace"]
 
 PERMANENT = {
-    "head", "log", "order", "expiring", "subjects", "sources", "pending", "vectors", "subject", "index", "chunks", "migration",
+    "head", "log", "order", "expiring", "subjects", "sources", "contents", "pending", "vectors", "subject", "index", "chunks", "migration",
     "forgetting", "receipts",
 }  # fmt: skip
 """What may stand at a path for ever. Records and chunks are judged one by one."""
@@ -84,6 +84,8 @@ class Coldspace:
                     await self._record(where, keys.decode(rest), order, lives[key])
                 case "content":
                     await self._content(where, rest, lives[key])
+                case "same":
+                    await self._same(where, rest, lives[key])
                 case "subject":
                     await self._subject(where, keys.decode(rest), lives[key])
                 case "subjects":
@@ -111,6 +113,14 @@ class Coldspace:
         )
         assert found == digest.encode(), f"content {digest} of {where.prefix} is no record's"
         assert (life == -1) == (ends == -1), f"content {digest} of {where.prefix} does not end with its record"
+
+    async def _same(self, where: keys.PathKeys, digest: str, life: int) -> None:
+        assert life == -1, f"those who say {digest} in {where.prefix} end in {life} ms, whatever they are"
+        for row in await self.store.command("ZRANGE", where.same(digest), 0, -1):
+            (content, said) = await self.store.batch(
+                [("HGET", where.record(row.decode()), "content"), ("HGET", where.contents, row)]
+            )
+            assert digest.encode() == (said if content is None else content), f"{row!r} does not say {digest}"
 
     async def _subject(self, where: keys.PathKeys, subject: str, life: int) -> None:
         assert life == -1, f"subject {subject!r} of {where.prefix} ends in {life} ms, whatever its records say"

@@ -31,17 +31,18 @@ class Trace:
 
 @dataclass(slots=True)
 class Remembered:
-    """The records that are there, by id; the id that last said each content; and of each source the merged record, or what is left of it."""
+    """The records that are there, by id, and of each source the merged record, or what is left of it."""
 
     records: dict[str, Trace] = field(default_factory=dict[str, Trace])
-    sayers: dict[tuple[str, str | None], str] = field(default_factory=dict[tuple[str, str | None], str])
     sources: dict[str, str] = field(default_factory=dict[str, str])
     writes: int = 0
 
     def twin(self, text: str, subject: str | None) -> Trace | None:
-        """Return the record that says the same and was not superseded."""
-        found = self.records.get(self.sayers.get((text, subject), ""))
-        return found if found is not None and found.superseded_by is None else None
+        """Return the first of the records that say the same and are not superseded."""
+        same = [
+            one for one in self.records.values() if (one.text, one.subject, one.superseded_by) == (text, subject, None)
+        ]
+        return min(same, key=lambda one: one.first, default=None)
 
     def put(
         self,
@@ -63,20 +64,17 @@ class Remembered:
         new = Trace(id, text, self.writes, subject, valid_from, importance=importance, ends=ttl is not None)
         if old is not None:
             new = replace(new, version=old.version + 1, first=old.first)
-            self._unsay(old)
         if old is not None and (old.subject, old.valid_from) == (subject, valid_from):
             new = replace(new, valid_until=old.valid_until, superseded_by=old.superseded_by)
             self.records[id] = new
         else:
             self._enter(old, new)
-        self.sayers[text, subject] = id
         return self.records[id]
 
     def merge(self, id: str, text: str, at: int, sources: Sequence[str], *, importance: float, ends: bool) -> Trace:
         """Let a new record stand for others, from a time on."""
         self.writes += 1
         self.records[id] = Trace(id, text, self.writes, None, at, importance=importance, ends=ends)
-        self.sayers[text, None] = id
         for name in sources:
             self.records[name] = replace(self.records[name], valid_until=at, superseded_by=id)
             self.sources[name] = id
@@ -88,15 +86,14 @@ class Remembered:
         old = self.records.get(id)
         if old is not None:
             self._raise(self._left(old))
-            said = self._unsay(old)
-            self.clear(id, old, said=said)
+            self.clear(id, old)
         return old
 
-    def clear(self, id: str, old: Trace | None = None, *, said: bool = False) -> None:
+    def clear(self, id: str, old: Trace | None = None) -> None:
         """Let what a record has stood for go on without it; there may be no more of it than what is left of one that expired."""
         self.sources.pop(id, None)
         by = None if old is None or old.subject is not None else old.superseded_by
-        for name in sorted((name for name, other in self.sources.items() if other == id), key=str.encode):
+        for name in [name for name, other in self.sources.items() if other == id]:
             del self.sources[name]
             if name in self.records:
                 until = None if old is None or by is None else old.valid_until
@@ -104,24 +101,19 @@ class Remembered:
                 self._raise({name})
                 if by is not None:
                     self.sources[name] = by
-                elif old is not None and said and self.records[name].text == old.text and old.subject is None:
-                    self.sayers[old.text, None] = name
 
-    def undo(self, id: str, told: Sequence[str]) -> int:
+    def undo(self, id: str) -> int:
         """Take a merged record apart, if it is current and anything is left of what it stands for; returns how many are current."""
         stands = self.records.get(id)
         found = [name for name, other in self.sources.items() if other == id and name in self.records]
         if stands is None or stands.superseded_by is not None or not found:
             return 0
         self.forget(id)
-        for name in sorted(found, key=lambda one: (told.index(one) if one in told else len(told), one.encode())):
-            if self.records[name].text == stands.text:
-                self.sayers[stands.text, None] = name
         return len(found)
 
     def expire(self, id: str) -> None:
         """Let a record's time be over; what it ended stays ended."""
-        self._unsay(self.records.pop(id))
+        del self.records[id]
 
     def about(self, subject: str) -> list[Trace]:
         """List the records about a subject, the current one first."""
@@ -158,10 +150,3 @@ class Remembered:
         """Count the move of an end as a write of the record."""
         for name in ended:
             self.records[name] = replace(self.records[name], version=self.records[name].version + 1)
-
-    def _unsay(self, old: Trace) -> bool:
-        said = (old.text, old.subject)
-        held = self.sayers.get(said) == old.id
-        if held:
-            del self.sayers[said]
-        return held

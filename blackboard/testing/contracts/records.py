@@ -109,7 +109,7 @@ class RecordsContract(MemoryContract):
         assert await self.stored(memory) == [second, third]
         assert (await memory.remember("a")).duplicate is False, "what x said before says nothing any more"
         again = await memory.remember("b", metadata={"n": 1})
-        assert (again.id, again.duplicate) == ("y", True), "the id that said it last"
+        assert (again.id, again.duplicate) == ("x", True), "the first of those that say it"
 
     async def test_an_update_needs_the_version(self, memory: Memory) -> None:
         first = await memory.remember("a", id="x", metadata={"n": 1}, importance=0.1, ttl=60)
