@@ -38,7 +38,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what another server shows as well, unless it is asked for; refuse ids that another process would not give."""
     if addresses := [item.nodeid for item in items if " at 0x" in item.nodeid]:
-        raise pytest.UsageError(f"a test's id names an address of this process; give its parameters ids: {addresses[0]}")
+        raise pytest.UsageError(
+            f"a test's id names an address of this process; give its parameters ids: {addresses[0]}"
+        )
     if config.getoption("--every-server"):
         return
     spared = [item for item in items if _shown_elsewhere(item)]

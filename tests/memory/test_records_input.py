@@ -112,7 +112,11 @@ async def letters() -> AsyncIterator[str]:
     yield "a"
 
 
-@pytest.mark.parametrize("items", ["hello", b"hi", {"a": 1}, New("x"), Pet(name="Rex"), None, 5, letters()], ids=lambda one: type(one).__name__)
+@pytest.mark.parametrize(
+    "items",
+    ["hello", b"hi", {"a": 1}, New("x"), Pet(name="Rex"), None, 5, letters()],
+    ids=lambda one: type(one).__name__,
+)
 async def test_a_single_thing_is_no_batch(board: Blackboard, path: str, items: Any) -> None:
     """The letters of a text are not remembered one by one."""
     with pytest.raises(ConfigError, match="what is remembered at once is a list .* remember takes one of them"):
