@@ -79,7 +79,7 @@ class NotDurable(BlackboardError):
 
 
 class EncodeError(BlackboardError, TypeError):
-    """A value cannot be stored exactly, or is no result of its effect's type; `path` names it. It was not sent."""
+    """A value cannot be stored exactly, is too long, or is no result of its effect's type; `path` names it. It was not sent."""
 
 
 class CorruptValue(BlackboardError):

@@ -23,8 +23,13 @@ __all__ = ["MOST_SEGMENTS", "Arguments", "Commit", "Committed", "Place", "Status
 MOST_SEGMENTS = 8
 """A log that would stand in more segments than this is written anew as one."""
 
-_TEXTS = ("cursors", "pending", "result", "extra")
-"""What a checkpoint holds besides its channels, each one text."""
+_TEXTS = {
+    "cursors": "the text of the cursors",
+    "pending": "the text of the pending calls",
+    "result": "the result, or the reason of a failure,",
+    "extra": "the reason of a rewind, or the metadata,",
+}
+"""What a checkpoint holds besides its channels, each one text, and how it is called."""
 
 Status = Literal["running", "parked", "finished", "failed"]
 
@@ -122,8 +127,8 @@ class Arguments:
     def add(self, commit: Commit, policy: CheckpointNamespace) -> None:
         """Spell every channel; raises EncodeError for anything single that is over the namespace's limit."""
         self._artifacts += commit.artifacts
-        for what in _TEXTS:
-            within(policy.value_limit, getattr(commit, what), f"{what} of the checkpoint", path=what)
+        for text, what in _TEXTS.items():
+            within(policy.value_limit, getattr(commit, text), what, path=text)
         for name, channel in commit.channels.items():
             if isinstance(channel, Value):
                 self._value(name, channel.data, commit.base.get(name), policy)

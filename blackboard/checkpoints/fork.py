@@ -168,7 +168,9 @@ class Copier:
             raise await self._newest_lost(source, thread, meta, name)
         if name is None or data is None:
             raise CheckpointMissing(
-                f"thread {thread!r} has no checkpoint {checkpoint!r}", thread=thread, checkpoint=checkpoint
+                f"thread {thread!r} has no checkpoint {checkpoint!r}; `history` lists those that it has",
+                thread=thread,
+                checkpoint=checkpoint,
             )
         manifest = parse(keys.decode(name.decode()), data)
         open_manifest(self._seal, thread, lineage, manifest)  # before anything is written
@@ -184,7 +186,7 @@ class Copier:
         if newest != name:
             return ServerUnavailable(f"thread {thread!r} was driven on while it was read; do it again", thread=thread)
         return StoreRegressed(
-            f"the store has lost the newest checkpoint of thread {thread!r}, which it had acknowledged",
+            f"the store has lost the newest checkpoint of thread {thread!r}, which it had acknowledged: restore it, or delete the thread",
             namespace=self._namespace, thread=thread, lost="latest",
         )  # fmt: skip
 

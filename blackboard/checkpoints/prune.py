@@ -71,7 +71,9 @@ class Pruner:
         reply = await self._store.call(_PIN, [where.meta, where.history(lineage), where.pins(lineage)], [name])
         if reply[0] != b"OK":
             raise CheckpointMissing(
-                f"thread {thread!r} has no checkpoint {checkpoint!r}", thread=thread, checkpoint=checkpoint
+                f"thread {thread!r} has no checkpoint {checkpoint!r}; `history` lists those that it has",
+                thread=thread,
+                checkpoint=checkpoint,
             )
 
     async def unpin(self, thread: str, checkpoint: str, *, lineage: str = "") -> bool:

@@ -289,7 +289,7 @@ class _Place:
                 return Reading(Meta.of(reply[2]), int(reply[1]))
             case b"ABSENT":
                 raise CheckpointMissing(
-                    f"thread {thread!r} has no checkpoint {self.checkpoint!r}",
+                    f"thread {thread!r} has no checkpoint {self.checkpoint!r}; `history` lists those that it has",
                     thread=thread,
                     checkpoint=self.checkpoint,
                 )
@@ -351,7 +351,9 @@ def _pairs(flat: Sequence[Any]) -> dict[str, bytes]:
 
 def _regressed(thread: str, lost: str) -> StoreRegressed:
     return StoreRegressed(
-        f"the store has lost the {lost} of thread {thread!r}, which it had acknowledged", thread=thread, lost=lost
+        f"the store has lost the {lost} of thread {thread!r}, which it had acknowledged: restore it, or delete the thread",
+        thread=thread,
+        lost=lost,
     )
 
 

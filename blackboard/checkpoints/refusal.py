@@ -66,14 +66,16 @@ def _removing(asked: Asked, rest: list[str | int]) -> BlackboardError:
 def _status(asked: Asked, rest: list[str | int]) -> BlackboardError:
     if rest[0] == "quarantined":
         return ThreadQuarantined(
-            f"thread {asked.thread!r} is quarantined: nothing was written", reason="", **_ids(asked)
+            f"thread {asked.thread!r} is quarantined: nothing was written; look at it, then readmit it",
+            reason="",
+            **_ids(asked),
         )
     return AlreadyFinished(f"thread {asked.thread!r} is {rest[0]}: nothing was written", status=rest[0], **_ids(asked))
 
 
 def _regressed(asked: Asked, rest: list[str | int]) -> BlackboardError:
     return StoreRegressed(
-        f"the store has lost the {rest[0]} of thread {asked.thread!r}, which it had acknowledged",
+        f"the store has lost the {rest[0]} of thread {asked.thread!r}, which it had acknowledged: restore it, or delete the thread",
         lost=rest[0],
         **_ids(asked),
     )

@@ -106,7 +106,8 @@ def _over(about: About, reply: Reply) -> BlackboardError:
 
 
 def _regressed(about: About, _: Reply) -> BlackboardError:
-    return StoreRegressed(f"the store has lost what it had acknowledged about {about}", **about.ids)
+    mend = "restore it" if about.thread is None else "restore it, or delete the thread"
+    return StoreRegressed(f"the store has lost what it had acknowledged about {about}: {mend}", **about.ids)
 
 
 def _gone(about: About, reply: Reply) -> BlackboardError:

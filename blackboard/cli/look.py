@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from blackboard.board import Blackboard
+from blackboard.board import LISTED, Blackboard
 from blackboard.cli import show
 from blackboard.cli.follow import Follower
 from blackboard.cli.session import AsJson, Session, ThreadId
@@ -21,7 +21,7 @@ __all__ = ["COMMANDS"]
 
 def list_threads(
     context: typer.Context,
-    status: Annotated[str | None, typer.Option(help="Only threads of this status.")] = None,
+    status: Annotated[str | None, typer.Option(help=f"Only threads of this status: {', '.join(LISTED)}.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 1000,
     as_json: AsJson = False,
 ) -> None:
@@ -54,7 +54,10 @@ def show_thread(
         facts = show.meta(thread, await handle.meta()) | {"status": await handle.status()}
         found = await (handle.latest() if at is None else handle.at(at))
         if found is None and facts["status"] == "none":
-            raise CheckpointMissing(f"there is no thread {thread!r} in namespace {session.namespace!r}", thread=thread)
+            raise CheckpointMissing(
+                f"there is no thread {thread!r} in namespace {session.namespace!r}; `ls` lists those that there are",
+                thread=thread,
+            )
         return facts if found is None else facts | show.checkpoint(found)
 
     show.put_one(session.with_board(work), as_json=as_json)
@@ -75,7 +78,7 @@ def history(
         return [show.manifest(found) for found in await handle.history(limit=limit, before=before)]
 
     columns = ["checkpoint", "step", "time", "next", "fence", "cursors"]
-    show.put(session.with_board(work), columns, as_json=as_json, empty="no checkpoints")
+    show.put(session.with_board(work), columns, as_json=as_json, empty="no checkpoints, or no such thread")
 
 
 def effects(context: typer.Context, thread: ThreadId, as_json: AsJson = False) -> None:
@@ -87,7 +90,7 @@ def effects(context: typer.Context, thread: ThreadId, as_json: AsJson = False) -
         return [show.effect(one) for one in found]
 
     columns = ["effect", "state", "attempt", "owner", "time", "external_ref", "result"]
-    show.put(session.with_board(work), columns, as_json=as_json, empty="no effects")
+    show.put(session.with_board(work), columns, as_json=as_json, empty="no effects, or no such thread")
 
 
 def diff(
@@ -122,7 +125,7 @@ def inbox(context: typer.Context, thread: ThreadId, as_json: AsJson = False) -> 
     """List the signals and notes that a thread has not taken, oldest first."""
     letters = Session.of(context).with_thread(thread, lambda handle: handle.unread())
     columns = ["letter", "kind", "name", "value"]
-    show.put([show.letter(one) for one in letters], columns, as_json=as_json, empty="no letters")
+    show.put([show.letter(one) for one in letters], columns, as_json=as_json, empty="no letters, or no such thread")
 
 
 def runnable(

@@ -26,7 +26,7 @@ from blackboard.cli.recollection import (
     spelled,
 )
 from blackboard.cli.session import AsJson
-from blackboard.errors import RecordMissing
+from blackboard.errors import ConfigError, RecordMissing
 from blackboard.memory.memory import Memory
 
 __all__ = ["COMMANDS"]
@@ -150,6 +150,8 @@ def verify(
 
 
 def _compare(recollection: Recollection, path: str | None, *, repair: bool, as_json: bool) -> None:
+    if path is None:
+        raise ConfigError("name a path, such as acme/users/42, or a file with --receipt", value=path)
     report = recollection.with_memory(path, lambda memory: memory.verify(repair=repair))
     facts = {
         "ok": report.ok, "token": None if report.token is None else str(report.token), "compared": dict(report.compared),

@@ -147,7 +147,7 @@ def _console() -> Console:
 def _cell(column: str, value: Any) -> str:
     if value is None:
         return ""
-    if column in ("time", "created", "updated", "started", "valid_from", "valid_until"):
+    if column in ("time", "created", "updated", "started", "valid_from", "valid_until", "wake"):
         return datetime.fromtimestamp(value / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%S")
     if column == "expires":
         return datetime.fromtimestamp(value / 1e3, UTC).strftime("%Y-%m-%d %H:%M:%S")

@@ -12,7 +12,7 @@ def within(limit: int, data: bytes, what: str, *, path: str) -> bytes:
     if len(data) > limit:
         raise EncodeError(
             f"{what} has {len(data)} bytes, over the namespace's value_limit of {limit}: store it as an artifact and "
-            "refer to it, or raise the limit",
+            "refer to it, shorten it, or raise the limit",
             path=path,
         )
     return data

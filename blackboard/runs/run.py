@@ -159,9 +159,10 @@ class Run(Generic[S]):
     async def commit(self, *, next: str | None = None, pending: Iterable[Call] = ()) -> None:
         """Store the state as the next checkpoint, with what to do next and the calls intended for it: one round trip.
 
-        All or nothing, durable when it returns (as far as the namespace's durability was proven). Raises LeaseLost,
-        ThreadGone, CheckpointConflict, StoreRegressed, EncodeError: nothing was written. After OutcomeUnknown or a
-        cancellation it may have been: leave the run and enter it again.
+        Without `next` the checkpoint names nothing to do: `run.next` is None from then on. All or nothing, durable when it
+        returns (as far as the namespace's durability was proven). Raises LeaseLost, ThreadGone, CheckpointConflict,
+        StoreRegressed, EncodeError: nothing was written. After OutcomeUnknown or a cancellation it may have been: leave the
+        run and enter it again.
         """
         await self._store(next, pending)
 

@@ -170,15 +170,16 @@ class Thread:
             opened = {one.key: one for one in await effects.open(self.id)}
             if effect not in opened:
                 raise ConfigError(
-                    f"thread {self.id!r} has no open effect {effect!r}; open are {sorted(opened)}", value=effect
+                    f"thread {self.id!r} has no open effect {effect!r}; open: {', '.join(sorted(opened)) or 'none'}",
+                    value=effect,
                 )
             await effects.resolve(lease.token, opened[effect], state, body)
 
     async def result(self, *, wait: float = 0.0, type: Any = None) -> Any:
         """Return what the thread was finished with, waiting for it up to `wait` seconds.
 
-        Raises TimeoutError if it is not closed by then, ThreadGone if there is no such thread (any more). A thread that
-        failed returns the reason; `status` tells the two apart.
+        A thread that has not begun is waited for, too. Raises TimeoutError if it is not closed by then, ThreadGone if it was
+        deleted or has expired. A thread that failed returns the reason; `status` tells the two apart.
         """
         until, pause = time.monotonic() + patience(wait), FIRST_POLL
         while True:
@@ -192,6 +193,8 @@ class Thread:
                 return decode(stored, types=None if type is None else Types.of(type)) if stored else None
             left = until - time.monotonic()
             if left <= 0:
-                raise TimeoutError(f"thread {self.id!r} is {reading.meta.status}, not finished, after {wait} s")
+                status = reading.meta.status
+                stands = "has not begun" if status in ("none", "new") else f"is {status}, not finished,"
+                raise TimeoutError(f"thread {self.id!r} {stands} after {wait} s")
             await asyncio.sleep(min(pause, left))
             pause = min(pause * 1.5, LONGEST_POLL)

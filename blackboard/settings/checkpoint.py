@@ -37,7 +37,7 @@ class CheckpointNamespace(Table):
     inline_limit: Size = default(128, le=1 << 20)
     """Longest value, in bytes, that is written into the checkpoint itself instead of beside it."""
     value_limit: Size = default("64MiB", ge=1, le=LONGEST_VALUE)
-    """Longest single value, in bytes, that is accepted (of the state, an item of a log, the result of an effect, a letter, the cursors, a reason, a reference); a longer one is refused before it is sent, or, if it is of the state, moved out if `oversize` says so."""
+    """Longest single value, in bytes, that is accepted (of the state, an item of a log, the result of an effect, a letter, the cursors, the pending calls, a pending write, a reason, a reference); a longer one is refused before it is sent, or, if it is of the state, moved out if `oversize` says so."""
     oversize: Literal["refuse", "artifact"] = "refuse"
     """What becomes of a value that is too long for its thread: `refuse` raises, `artifact` moves it out and refers to it."""
     artifact_limit: Size = default("1MiB", ge=1, le=LONGEST_VALUE)

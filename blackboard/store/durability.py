@@ -235,7 +235,7 @@ async def _epoch(store: Store, primary: Primary, facts: Facts) -> Check:
         return Check("epoch", "VIOLATED", f"life {known.life} at {known.counter} was seen, now it is {now}", _LOST)
     advanced = await advance_epoch(primary, facts.epoch_key)
     _remembered[place] = max(advanced, _remembered.get(place, advanced), key=lambda epoch: epoch.counter)
-    return Check("epoch", "PROVEN", f"life {advanced.life}, looked at {advanced.counter} times")
+    return Check("epoch", "PROVEN", f"life {advanced.life}, number of looks: {advanced.counter}")
 
 
 def _unsaid(facts: Facts, asked: str) -> str:

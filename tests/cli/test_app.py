@@ -81,7 +81,7 @@ def test_effects_are_listed_and_decided(command: Command) -> None:
         ("1/look", "done", {"found": 1}),
         ("1/pay", "unknown", None),
     ]
-    assert "no open effect '1/look'" in command("resolve", "open/1", "1/look", "--abandon", "x", expect=2)
+    assert "no open effect '1/look'; open: 1/pay" in command("resolve", "open/1", "1/look", "--abandon", "x", expect=2)
     assert "is not JSON" in command("resolve", "open/1", "1/pay", "--result", "{", expect=2)
     assert "say either" in command("resolve", "open/1", "1/pay", expect=2)
     command("resolve", "open/1", "1/pay", "--result", '{"paid": true}')

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -160,6 +161,18 @@ def test_what_can_go_on_is_runnable(command: Command) -> None:
     assert command("runnable") == "no thread can go on\n"
     command("signal", "parked", "verdict", "true")
     assert command.json("runnable") == [{"thread": "parked"}]
+
+
+def test_show_tells_until_when_a_thread_waits(command: Command) -> None:
+    """As a time for people, as microseconds for programs."""
+
+    async def waits(run: Run[State]) -> None:
+        await run.wait("verdict", within=datetime(2100, 1, 2, 3, 4, 5, tzinfo=UTC))
+
+    with pytest.raises(Parked):
+        drive(command, "waiting", waits)
+    assert command.json("show", "waiting")["wake"] == 4_102_542_245_000_000
+    assert "2100-01-02 03:04:05" in command("show", "waiting")
 
 
 def test_wait_gives_the_result(command: Command, thread: str) -> None:

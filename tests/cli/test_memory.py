@@ -218,7 +218,7 @@ def test_migrate(command: Command, tmp_path: Path) -> None:
     ("words", "said"),
     [
         (("ls", "--records"), "name a path"),
-        (("verify",), "name a path"),
+        (("verify",), "or a file with --receipt"),
         (("ls", HOME, "--where", "{"), "--where is not JSON"),
         (("ls", HOME, "--where", '{"who": "ann", "who": "bob"}'), "--where names 'who' twice"),
         (

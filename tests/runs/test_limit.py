@@ -46,11 +46,11 @@ async def value(run: Run[Review]) -> None:
 
 
 COMMITTED: dict[str, Callable[[Run[Review]], Awaitable[Any]]] = {
-    "cursors of the checkpoint": cursors,
+    "the text of the cursors": cursors,
     "an item of channel 'messages'": item,
     "channel 'verdict'": value,
-    "pending of the checkpoint": lambda run: run.commit(pending=[Call("a", "look", LONG)]),
-    "result of the checkpoint": lambda run: run.finish(LONG),
+    "the text of the pending calls": lambda run: run.commit(pending=[Call("a", "look", LONG)]),
+    "the result, or the reason of a failure,": lambda run: run.finish(LONG),
 }
 
 

@@ -244,8 +244,11 @@ async def test_the_loser_gets_the_winners_result(board: Blackboard, thread: str)
 
 
 async def test_a_result_that_does_not_come(board: Blackboard, thread: str) -> None:
-    with pytest.raises(TimeoutError):
+    with pytest.raises(TimeoutError, match=f"thread '{thread}' has not begun after 0.05 s"):
         await board.thread(thread).result(wait=0.05)
+    async with board.run(thread, Review, start=Review):
+        with pytest.raises(TimeoutError, match=f"thread '{thread}' is running, not finished, after 0.05 s"):
+            await board.thread(thread).result(wait=0.05)
     for wait in (-1, float("nan")):
         with pytest.raises(ConfigError, match="wait"):
             await board.thread(thread).result(wait=wait)
