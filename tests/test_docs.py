@@ -33,8 +33,10 @@ def _profile(text):
     from pathlib import Path
     from blackboard import Settings
 
-    Path("_page.toml").write_text(text)
-    return Settings.load("_page.toml")
+    first = text.partition("\\n")[0].removeprefix("# ")
+    file = first if first.endswith(".toml") else "_page.toml"
+    Path(file).write_text(text)
+    return Settings.load(file)
 
 """
 
