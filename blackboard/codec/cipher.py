@@ -86,7 +86,10 @@ class Seal:
         content = self._keys[key_id].decrypt(data[start : start + NONCE], data[start + NONCE :], place)
         if content is None:
             raise CorruptValue(
-                f"{what} is not what was written there: it was changed or moved", thread=thread, key=what
+                f"{what} is not what was written there: it was changed or moved, or key {key_id!r} of the settings is "
+                "another one than it was written with",
+                thread=thread,
+                key=what,
             )
         return content
 

@@ -107,5 +107,7 @@ class Settings(BaseSettings):
         wanted = kind.model_fields["kind"].default
         names = [known for known, namespace in self.namespaces.items() if isinstance(namespace, kind)]
         raise ConfigError(
-            f"there is no {wanted} namespace {name!r}; the settings name {', '.join(names) or 'none'}", value=name
+            f"there is no {wanted} namespace {name!r}; the settings name {', '.join(names) or 'none'}: use one of these, or "
+            f'give them [namespaces.{name}] with kind = "{wanted}"',
+            value=name,
         )

@@ -16,7 +16,7 @@ pytest.importorskip("langgraph", reason="install agent-blackboard[langgraph]")
 from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.memory import InMemorySaver
 
-from blackboard.integrations.langgraph import BlackboardSaver
+from blackboard.integrations.langgraph import BlackboardCache, BlackboardSaver, BlackboardStore, copy_threads
 from blackboard.integrations.langgraph.place import Place
 
 NO_THREADS: list[Any] = [None, "", True, b"x", ("t",), "x" * 1025, "a\udc80"]
@@ -32,6 +32,20 @@ async def saver(solo: Server, thread: str) -> AsyncIterator[BlackboardSaver]:
     """A saver with a namespace of its own."""
     async with Blackboard.open(solo.url, settings=Settings(), proof=False) as board:
         yield BlackboardSaver(board, namespace=thread)
+
+
+@pytest.mark.parametrize("kind", [BlackboardSaver, BlackboardCache, BlackboardStore])
+@pytest.mark.parametrize("board", ["redis://localhost", None])
+async def test_what_is_made_on_no_board(kind: Any, board: Any) -> None:
+    with pytest.raises(ConfigError, match=rf"{kind.__name__} is made on an open board, got {board!r}: async with"):
+        kind(board)
+
+
+async def test_threads_are_copied_from_a_saver_to_ours(saver: BlackboardSaver) -> None:
+    pairs: list[Any] = [("threads.db", saver), (saver, InMemorySaver()), (InMemorySaver(), saver.board)]
+    for source, target in pairs:
+        with pytest.raises(ConfigError, match="from any saver of LangGraph's to a BlackboardSaver, got"):
+            await copy_threads(source, target)
 
 
 def config(thread: Any, checkpoint: Any = None, **more: Any) -> Any:

@@ -193,9 +193,13 @@ def test_namespace_names_are_ids(name: str) -> None:
 def test_asking_for_a_namespace() -> None:
     settings = Settings.load(namespaces={"facts": {"kind": "memory", "ttl": "1w"}})
     assert settings.memory_namespace("facts").ttl == 604800.0
-    with pytest.raises(ConfigError, match="there is no checkpoint namespace 'facts'; the settings name checkpoint$"):
+    with pytest.raises(
+        ConfigError, match="there is no checkpoint namespace 'facts'; the settings name checkpoint: use one"
+    ):
         settings.checkpoint_namespace("facts")
-    with pytest.raises(ConfigError, match="there is no memory namespace 'fact'; the settings name memory, facts$"):
+    with pytest.raises(
+        ConfigError, match="there is no memory namespace 'fact'; the settings name memory, facts: use one of these"
+    ):
         settings.memory_namespace("fact")
 
 

@@ -14,7 +14,7 @@ from blackboard import keys
 from blackboard.board import Blackboard
 from blackboard.codec.cipher import opened, sealed
 from blackboard.errors import ConfigError, EncodeError
-from blackboard.integrations.langgraph.loop import wait_for
+from blackboard.integrations.langgraph.loop import on_board, wait_for
 from blackboard.integrations.langgraph.serializer import BlackboardSerializer
 from blackboard.integrations.langgraph.tagged import tagged, untagged
 from blackboard.quantities import seconds
@@ -87,12 +87,13 @@ class BlackboardCache(BaseCache[ValueT]):
         serde = BlackboardSerializer() if serde is None else serde
         super().__init__(serde=serde.without_opaque() if isinstance(serde, BlackboardSerializer) else serde)
         ttl = seconds(ttl, what="ttl")
+        self.board = on_board(board, "a BlackboardCache")
         try:
             self.loop = asyncio.get_running_loop() if loop is None else loop
         except RuntimeError:
             raise ConfigError("make the cache on the board's event loop, or give it: loop=saver.loop") from None
         engine = board.engine(namespace, default=CheckpointNamespace())
-        self.board, self.namespace, self.ttl = board, namespace, ttl
+        self.namespace, self.ttl = namespace, ttl
         self._seal, self._limit = engine.seal, engine.policy.value_limit
         self._listed: dict[str, int] = {}
 

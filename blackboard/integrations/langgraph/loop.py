@@ -10,11 +10,22 @@ from collections.abc import AsyncIterator, Coroutine, Generator, Iterator
 from contextlib import AbstractAsyncContextManager
 from typing import Any, TypeVar
 
+from blackboard.board import Blackboard
 from blackboard.errors import ConfigError
 
-__all__ = ["drained", "entered", "wait_for"]
+__all__ = ["drained", "entered", "on_board", "wait_for"]
 
 T = TypeVar("T")
+
+
+def on_board(board: Blackboard, what: str) -> Blackboard:
+    """Return the board that something is made on; ConfigError for what is none, such as a URL."""
+    given: Any = board  # callers may not be typed
+    if not isinstance(given, Blackboard):
+        raise ConfigError(
+            f"{what} is made on an open board, got {given!r}: async with Blackboard.open(url) as board", value=given
+        )
+    return board
 
 
 def wait_for(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> T:

@@ -59,6 +59,12 @@ async def copy_threads(
     a thread of its own. Raises ConfigError for a sync RedisSaver, which leaves out what AsyncRedisSaver tells, and what the
     savers raise, with a note of the checkpoint that it was about.
     """
+    given: Any = (source, target)  # callers may not be typed
+    if not isinstance(given[0], BaseCheckpointSaver) or not isinstance(given[1], BlackboardSaver):
+        raise ConfigError(
+            f"threads are copied from any saver of LangGraph's to a BlackboardSaver, got {source!r} and {target!r}",
+            value=given,
+        )
     reader = _Reader(source)
     places = await reader.places(threads)
     copied = standing = 0

@@ -29,7 +29,7 @@ from blackboard.integrations.langgraph.breakpoints import waits
 from blackboard.integrations.langgraph.copying import copy
 from blackboard.integrations.langgraph.kept import Shelf
 from blackboard.integrations.langgraph.listing import Asked, listed
-from blackboard.integrations.langgraph.loop import entered, wait_for
+from blackboard.integrations.langgraph.loop import entered, on_board, wait_for
 from blackboard.integrations.langgraph.originals import Lately
 from blackboard.integrations.langgraph.place import Place, checkpoint_of, configured, several, thread_named
 from blackboard.integrations.langgraph.removal import delete_runs, keep_latest, keep_newest
@@ -78,11 +78,11 @@ class BlackboardSaver(SyncSaver):
         breakpoints: Collection[str] | None = None,
     ) -> None:
         super().__init__(serde=serde)
+        self.board = on_board(board, "a BlackboardSaver")
         try:
             self.loop = asyncio.get_running_loop()
         except RuntimeError:
             raise ConfigError("make the saver on the board's event loop, or use BlackboardSaver.open(url)") from None
-        self.board = board
         self.engine = board.engine(namespace, default=CheckpointNamespace())
         if isinstance(breakpoints, str):  # whose parts would count as names of nodes
             raise ConfigError(

@@ -27,7 +27,7 @@ from blackboard.board import Blackboard
 from blackboard.errors import ConfigError
 from blackboard.integrations.langgraph.conditions import conditions
 from blackboard.integrations.langgraph.items import item, life_ms
-from blackboard.integrations.langgraph.loop import entered, wait_for
+from blackboard.integrations.langgraph.loop import entered, on_board, wait_for
 from blackboard.integrations.langgraph.namespaces import Labels, Namespaces, labelled, labels
 from blackboard.integrations.langgraph.reading import read
 from blackboard.integrations.langgraph.searching import Images, Question, search
@@ -66,6 +66,7 @@ class BlackboardStore(BaseStore):
         ttl: TTLConfig | None = None,
         loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
+        self.board = on_board(board, "a BlackboardStore")
         try:
             self.loop = asyncio.get_running_loop() if loop is None else loop
         except RuntimeError:
@@ -73,7 +74,7 @@ class BlackboardStore(BaseStore):
         life_ms((ttl or {}).get("default_ttl"))  # refused here, not at the first put
         known = namespace in board.settings.namespaces
         self.policy = board.settings.memory_namespace(namespace) if known else MemoryNamespace()
-        self.board, self.namespace, self.ttl_config = board, namespace, ttl
+        self.namespace, self.ttl_config = namespace, ttl
         self._texts = None if index is None else Texts(index)
         self._namespaces = Namespaces(Paths(board.store, namespace), self.policy, board.artifacts)
         self._images = Images(self._namespaces)
