@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import PydanticUserError, TypeAdapter, ValidationError
+from pydantic import PydanticUndefinedAnnotation, PydanticUserError, TypeAdapter, ValidationError
 
 from blackboard.errors import ConfigError
 
@@ -28,7 +28,9 @@ class Declared:
         self._what = what
         try:
             self._adapter: TypeAdapter[Any] | None = None if declared is None else TypeAdapter(declared)
-        except PydanticUserError as error:
+            if self._adapter is not None and not self._adapter.pydantic_complete:
+                self._adapter.rebuild()
+        except (PydanticUserError, PydanticUndefinedAnnotation) as error:
             raise self._unchecked() from error
 
     def checked(self, value: Any) -> Any:

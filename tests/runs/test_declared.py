@@ -143,6 +143,17 @@ async def test_a_type_that_nobody_can_check_is_refused_before_anything_happens(b
     assert await board.thread(thread).status() == "running"
 
 
+async def test_a_name_of_a_type_that_is_nowhere_is_refused_before_the_effect_runs(
+    board: Blackboard, thread: str
+) -> None:
+    """An at-most-once effect would be unknown for a mistake in spelling its type."""
+    async with board.run(thread, Review, start=Review) as run:
+        for declared in ("Verdict", list["Verdict"]):  # type: ignore[name-defined]  # noqa: F821
+            with pytest.raises(ConfigError, match=r"the result of effect '0/e' cannot be checked against .*Verdict"):
+                run.effect("e", declared, semantics="at-most-once")
+        assert await run.effect("e", "int", semantics="at-most-once").call(lambda: 1) == 1
+
+
 def test_where_it_is_none_of_the_type() -> None:
     with pytest.raises(
         Misfit, match=r"it is not of type dict\[str, .*Page\] but of type dict \(.*valid string at a\.text\)"
