@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import typing
 import weakref
 from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
-from pydantic import BaseModel
+from pydantic import BaseModel, PydanticUserError
 
 from blackboard.codec.classes import is_class, name_of, storable
 from blackboard.errors import ConfigError
@@ -70,7 +71,7 @@ class Types:
         known = self._declared.get(name)
         if known is None:
             for cls in _walk(self._reached.values(), subclasses=True):
-                if storable(cls) and name_of(cls) == name:
+                if name_of(cls) == name and storable(cls):
                     known = cls
         return known
 
@@ -128,7 +129,8 @@ def _fields(cls: type[Any]) -> Iterator[Any]:
     if cls is BaseModel:
         return  # it has no fields, and lacks what pydantic gives its subclasses
     if issubclass(cls, BaseModel):
-        cls.model_rebuild(raise_errors=False)
+        with contextlib.suppress(TypeError, PydanticUserError):  # what is wrong with it concerns its own name alone
+            cls.model_rebuild(raise_errors=False)
         yield from (field.annotation for field in cls.__pydantic_fields__.values())
         generic = cls.__pydantic_generic_metadata__
         yield from (generic["origin"], *generic["args"])

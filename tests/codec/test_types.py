@@ -16,6 +16,7 @@ import pytest
 from pydantic import BaseModel
 from typing_extensions import TypedDict
 
+from blackboard import Log
 from blackboard.codec import Opaque, Types, decode, encode
 from blackboard.errors import ConfigError, CorruptValue, EncodeError
 from tests.codec.same import same
@@ -207,6 +208,34 @@ def test_an_opaque_survives_being_hostile() -> None:
             encode(Opaque("x", data))
     with pytest.raises(CorruptValue):
         decode(b'{"!model":["x"]}')
+
+
+class Family(BaseModel):
+    pass
+
+
+class Broken(Family):
+    items: Log[Wrapper] = Log()
+
+
+class Whole(Family):
+    a: int
+
+
+class Wrapper(BaseModel, frozen=True):
+    inner: Loose
+
+
+class Loose(BaseModel):
+    text: str
+
+
+def test_a_broken_class_concerns_its_own_name_alone() -> None:
+    """A base may lead to a class that is found wrong when its forward references are resolved, and to others."""
+    types = Types.of(Family)
+    assert decode(encode(Whole(a=1)), types=types) == Whole(a=1)
+    with pytest.raises(CorruptValue, match="Loose"):
+        decode(f'{{"!model":["{__name__}:Broken","00000000",{{}}]}}'.encode(), types=types)
 
 
 def test_the_class_of_all_models_declares_its_subclasses() -> None:
