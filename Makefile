@@ -34,7 +34,7 @@ types: $(READY) ## mypy strict everywhere, pyright strict on the library
 
 chaos: $(READY) ## the long crash and race tests, and every test on every server
 	$(BIN)/python -m pytest -m chaos --timeout 3600 --hypothesis-profile anew
-	$(BIN)/python -m pytest -n auto --every-server --hypothesis-profile anew tests/artifacts tests/cases tests/integrations tests/memory
+	$(BIN)/python -m pytest -n auto --every-server --hypothesis-profile anew tests/artifacts tests/cases tests/integrations tests/memory tests/runs
 
 bench: $(READY) ## every benchmark, each with the servers it needs
 	@for benchmark in benchmarks/*.py; do echo "== $$benchmark"; $(BIN)/python $$benchmark || exit 1; done

@@ -27,8 +27,8 @@ settings.register_profile("same", derandomize=True, deadline=None)
 settings.register_profile("anew", derandomize=False, deadline=None, database=None)
 settings.load_profile("same")
 
-FACES = ("artifacts", "integrations", "memory")
-"""Rooms whose scripts are held to their contracts on every server; the rest of their tests runs on one, and on a cluster."""
+FACES = ("artifacts", "cases", "integrations", "memory", "runs")
+"""Rooms on top of scripts that are held to their contracts on every server; their own tests run on one, and on a cluster."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -52,10 +52,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _shown_elsewhere(item: pytest.Item) -> bool:
     used = getattr(item, "callspec", None)
     backend = None if used is None else used.params.get("backend", used.params.get("server"))
-    room, name = item.path.parent.name, item.path.stem
-    held = name in ("test_records_contract", "test_langgraph_conformance")
-    face = (room in FACES and not held) or (room, name) == ("cases", "test_memory")
-    return face and backend in BINARIES and backend != BEST
+    held = item.path.stem in ("test_records_contract", "test_langgraph_conformance")
+    return item.path.parent.name in FACES and not held and backend in BINARIES and backend != BEST
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -161,7 +161,7 @@ def notice_what_is_wrong(options: tuple[str | Path, ...], directory: Path, ledge
     assert "name another --directory" in disturbed.stderr
 
 
-@pytest.mark.parametrize("workers", ["1", "3"])
+@pytest.mark.parametrize("workers", ["3", pytest.param("1", marks=pytest.mark.chaos)])
 def test_chaos(folder: Path, workers: str) -> None:
     """Two workers and the server are killed, a third is a zombie; afterwards only the report is left."""
     with tempfile.TemporaryDirectory() as temporary:

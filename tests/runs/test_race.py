@@ -22,7 +22,7 @@ from blackboard.testing.servers import Server
 
 from .conftest import Review
 
-THREADS, ROUNDS = 100, 100
+THREADS = 100
 LATEST = 6
 """Turns of the loop by which either side may be late: about as many as it takes to park."""
 
@@ -45,14 +45,15 @@ class Race:
     thread: str
     seen: Seen
     random: random.Random
+    rounds: int
     asked: int = 0
     answers: asyncio.Task[list[str]] | None = None
 
     async def run(self) -> None:
-        while self.asked < ROUNDS:
+        while self.asked < self.rounds:
             try:
                 async with self.board.run(self.thread, Review, start=Review) as run:
-                    while self.asked < ROUNDS:
+                    while self.asked < self.rounds:
                         if self.answers is None:
                             self.answers = asyncio.create_task(self.both(f"question-{self.asked}"))
                             await self.dawdle()
@@ -93,12 +94,14 @@ class Race:
         assert standing == b"parked"
 
 
-async def contend(board: Blackboard, seen: Seen, threads: int) -> None:
-    racers = [Race(board, f"race-{number}", seen, random.Random(number)) for number in range(threads)]
+async def contend(board: Blackboard, seen: Seen, rounds: int) -> None:
+    racers = [Race(board, f"race-{number}", seen, random.Random(number), rounds) for number in range(THREADS)]
     await asyncio.gather(*(racer.run() for racer in racers))
 
 
-async def test_ten_thousand_races(solo: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("rounds", [30, pytest.param(100, marks=pytest.mark.chaos)])
+async def test_parking_against_answering(own: Server, monkeypatch: pytest.MonkeyPatch, rounds: int) -> None:
+    """3,000 races, ten thousand in the long run."""
     seen, park = Seen(), Engine.park
 
     async def counted(engine: Engine, *args: object, **more: object) -> object:
@@ -107,15 +110,15 @@ async def test_ten_thousand_races(solo: Server, monkeypatch: pytest.MonkeyPatch)
         return committed
 
     monkeypatch.setattr(Engine, "park", counted)
-    store = await Store.connect(solo.url, retry_deadline=60.0, response_timeout=30.0)
+    store = await Store.connect(own.url, retry_deadline=60.0, response_timeout=30.0)
     try:
-        await contend(Blackboard(store, Settings.load(), None, None), seen, THREADS)
+        await contend(Blackboard(store, Settings.load(), None, None), seen, rounds)
     finally:
         await store.close()
     races = seen.answers["ACCEPTED"]
     seen.found = races - seen.parked - seen.gave_way
     sys.stdout.write(f"\n{races} races: {seen.parked} parked first, {seen.gave_way} gave way, {seen.found} found\n")
-    assert races == THREADS * ROUNDS
+    assert races == THREADS * rounds
     assert seen.answers["ALREADY"] == races, "a second answer was accepted, or a first one lost"
     for order in (seen.parked, seen.gave_way, seen.found):
         assert order > races // 100, "one order hardly came: nothing was raced"
