@@ -250,7 +250,9 @@ class Tending(Scene):
 
     async def act(self, on: Desk) -> None:
         memory = on.memory(NEW, budget=5, snapshot_every=1)
-        await tended(memory.records, NEW, grace=0.0)
+        told = await tended(memory.records, NEW, grace=0.0)
+        if told.held_by is not None:
+            raise LeaseHeld("somebody else tends it", holder=told.held_by, remaining=TTL)
 
     async def whole(self, on: Desk) -> None:
         memory = on.memory(NEW)
