@@ -11,7 +11,17 @@ from blackboard.store.client import Store
 from blackboard.store.script import Script
 from tests.headers import LIBRARY, PRELUDES, SCRIPTS, Count, Header
 
-PREFIXED = {"chain.lua", "frames.lua", "guard.lua", "path.lua", "records.lua", "said.lua", "sets.lua", "sources.lua", "thread.lua"}
+PREFIXED = {
+    "chain.lua",
+    "frames.lua",
+    "guard.lua",
+    "path.lua",
+    "records.lua",
+    "said.lua",
+    "sets.lua",
+    "sources.lua",
+    "thread.lua",
+}
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: str(path.relative_to(LIBRARY)))
