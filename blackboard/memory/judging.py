@@ -79,7 +79,7 @@ def _about(survey: Survey) -> Iterator[Finding]:
 
 def _contents(survey: Survey) -> Iterator[Finding]:
     rows: list[tuple[Where, str, str]] = [("content", digest, name) for digest, name in survey.contents.items()]
-    rows += [("same", digest, name) for digest, names in survey.same.items() for name in names]
+    rows.extend(("same", digest, name) for digest, names in survey.same.items() for name in names)
     for where, digest, name in rows:
         row = survey.records.get(name)
         if row is None and name not in survey.unreadable and not survey.due(name):
