@@ -311,8 +311,9 @@ async def test_open_serves_callers_without_a_loop(backend: str, thread: str) -> 
     values, names = await asyncio.to_thread(use)
     assert values == {"n": 1}
     assert "a" in names
-    with pytest.raises(ConfigError, match="on the board's event loop"):
-        await asyncio.to_thread(BlackboardSaver, None)  # type: ignore[arg-type]
+    async with Blackboard.open(backend, settings=Settings(), proof=False) as board:
+        with pytest.raises(ConfigError, match="on the board's event loop"):
+            await asyncio.to_thread(BlackboardSaver, board)
 
 
 @pytest.fixture
