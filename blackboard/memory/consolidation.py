@@ -136,6 +136,8 @@ async def undo(records: Records, merged: Merged) -> int:
     So is what came to be superseded by it since. A source that was changed or forgotten since is left alone; with none left,
     the merged record stays.
     """
+    if not isinstance(merged, Merged):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may not be typed
+        raise ConfigError(f"undo takes what apply has told of one group, got {merged!r:.80}", value=merged)
     where, store = records.keys, records.store
     (stands,) = await records.fetch([merged.id])
     if stands is None:

@@ -167,6 +167,8 @@ async def test_only_where_it_was_planned(store: Store) -> None:
     for nothing in (None, plan.groups, "plan"):
         with pytest.raises(ConfigError, match="apply takes a plan"):
             await memory.apply(nothing)  # type: ignore[arg-type]
+        with pytest.raises(ConfigError, match="undo takes what apply has told"):
+            await memory.undo(nothing)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("made", ["", " ", None, 5, "\ud800"])
