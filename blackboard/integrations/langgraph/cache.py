@@ -13,7 +13,8 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from blackboard import keys
 from blackboard.board import Blackboard
 from blackboard.codec.cipher import opened, sealed
-from blackboard.errors import ConfigError, EncodeError
+from blackboard.codec.limit import within
+from blackboard.errors import ConfigError
 from blackboard.integrations.langgraph.loop import on_board, wait_for
 from blackboard.integrations.langgraph.serializer import BlackboardSerializer
 from blackboard.integrations.langgraph.tagged import tagged, untagged
@@ -145,11 +146,7 @@ class BlackboardCache(BaseCache[ValueT]):
 
     def _spell(self, name: _Name, value: ValueT) -> bytes:
         kind, body = self.serde.dumps_typed(value)
-        if len(body) > self._limit:
-            raise EncodeError(
-                f"the value to cache as {name.key!r} has {len(body)} bytes, over the namespace's value_limit of {self._limit}",
-                path=name.key,
-            )
+        within(self._limit, body, f"the value to cache as {name.key!r}", path=name.key)
         return sealed(self._seal, tagged(kind, body), "cached value", name.cache, name.key)
 
     def _read(self, name: _Name, data: bytes | None) -> Sequence[ValueT]:
